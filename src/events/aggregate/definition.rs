@@ -17,7 +17,7 @@ pub struct Definition {
     pub keys: Vec<String>,
     /// The name of the field or member whose value is added. `None` counts events.
     pub value: Option<String>,
-    /// The filter that an event has to pass.
+    /// The filter: only events that pass it are added up.
     pub filter: Option<String>,
     /// The maximum number of different keys.
     pub limit: usize,

@@ -2,26 +2,29 @@
 
 use thiserror::Error;
 
-/// The number of ranges between one power of two and the next. With it, the error of a percentile is at most 1/16.
+/// The number of ranges from one power of two to the next. With eight ranges, the error of a percentile is at most
+/// 1/16.
 const STEPS: u64 = 8;
 /// The largest number of ranges of equal width.
 const MAX_RANGES: i128 = Buckets::MAX_RANGE as i128;
 
-/// The ranges whose values are counted together. Ranges, sums and percentiles are in the unit of the values. When they
-/// are shown, they are divided by `divisor`.
+/// Divides values into ranges; the values of a range are counted together. Ranges, sums and percentiles are in the unit
+/// of the values. `divisor` converts them to the shown unit when they are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     ranges: Ranges,
-    /// The number by which values are divided when they are shown, at least 1.
+    /// A value divided by this number is in the shown unit. At least 1.
     divisor: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranges {
-    /// In the shown unit: eight ranges from each power of two to the next one, also for powers below 1 (fewer for the
-    /// smallest values). All ranges from one power of two to the next are shown as one row.
+    /// Eight ranges from each power of two to the next one, in the shown unit. Powers of two below 1 have ranges too,
+    /// and the smallest values have fewer than eight. A printed row contains all ranges from one power of two to the
+    /// next.
     Log2,
-    /// Ranges of the width `step`. The first one starts at `low`, and the last one ends before `high`.
+    /// Ranges of the width `step`, in the unit of the values. The first range starts at `low`, and the last one ends
+    /// before `high`.
     Linear { low: i64, high: i64, step: i64 },
 }
 
@@ -39,22 +42,22 @@ pub struct LinearRanges {
 /// Why ranges are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LinearError {
-    /// There are no values in the ranges.
+    /// `low` is not less than `high`, or `step` is not positive.
     #[error("linear=(low, high, step): low has to be less than high, and step more than 0")]
     Empty,
-    /// There are more ranges than are useful.
+    /// There are more ranges than `Buckets::MAX_RANGE`.
     #[error("linear=(low, high, step): there are {0} ranges, more than {MAX_RANGES}; give a larger step")]
     TooMany(i128),
-    /// A limit is above the largest possible value.
+    /// A bound is too large for an `i64` after it is multiplied by the divisor.
     #[error("linear=(low, high, step): {0} is above the largest value that this unit can have; give a smaller number")]
     TooLarge(i64),
 }
 
 impl Buckets {
-    /// The highest index that a range can have, and the maximum number of ranges of equal width.
+    /// The largest index of a range, and the maximum number of ranges of equal width.
     pub const MAX_RANGE: u32 = 100_000;
 
-    /// Returns ranges that are shown as one row for each power of two.
+    /// Returns ranges for a histogram with one row for each power of two.
     pub const fn log2(divisor: u64) -> Buckets {
         Buckets { ranges: Ranges::Log2, divisor }
     }
@@ -81,7 +84,7 @@ impl Buckets {
 
     /// Returns the ranges of equal width in the shown unit; `None` for powers of two.
     pub fn as_linear(self) -> Option<LinearRanges> {
-        // This division is exact, because `linear` has multiplied the numbers by the divisor.
+        // This division is exact, because `Buckets::linear` has multiplied the numbers by the divisor.
         let [low, high, step] = match self.ranges {
             Ranges::Log2 => return None,
             Ranges::Linear { low, high, step } => {
@@ -91,7 +94,7 @@ impl Buckets {
         Some(LinearRanges { low, high, step })
     }
 
-    /// Returns the place at which a value is counted.
+    /// Returns where a value is counted.
     #[inline]
     pub fn place(self, value: i128) -> Place {
         match self.ranges {
@@ -114,9 +117,9 @@ impl Buckets {
         }
     }
 
-    /// Converts a value to the unit of the `Log2` ranges, which is the shown unit divided by a power of two. With this
-    /// unit, no range belongs to two shown rows. It is at most as large as the unit of the value, so that small values
-    /// are counted in narrow ranges too.
+    /// Converts a value to the unit of the `Log2` ranges: the shown unit divided by the smallest power of two that is
+    /// at least `divisor`. In this unit, each range belongs to one printed row. The unit is never coarser than that of
+    /// the values, so small values have narrow ranges too.
     #[inline]
     fn scaled(self, value: i128) -> u64 {
         let scaled = if self.divisor == 1 { value } else { (value << self.shift()) / i128::from(self.divisor) };
@@ -156,7 +159,7 @@ fn scaled_start(range: u64) -> i128 {
     if range < STEPS { range.into() } else { i128::from(STEPS + step) << (power - 3) }
 }
 
-/// The place at which a value is counted.
+/// Where a value is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Below the first range.
@@ -167,14 +170,14 @@ pub enum Place {
     Above,
 }
 
-/// A number of values that are all counted in the same place.
+/// Values that are all counted in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InOnePlace {
-    /// The place.
+    /// Where the values are counted.
     pub place: Place,
     /// The number of values.
     pub count: u64,
-    /// Their sum.
+    /// The sum of the values.
     pub sum: i128,
     /// The smallest value.
     pub min: i128,
@@ -187,11 +190,11 @@ pub struct InOnePlace {
 pub struct Distribution {
     /// The number of values.
     pub count: u64,
-    /// Their sum.
+    /// The sum of the values.
     pub sum: i128,
-    /// The smallest value, if there is one.
+    /// The smallest value; `None` if there are no values.
     pub min: Option<i128>,
-    /// The largest value, if there is one.
+    /// The largest value; `None` if there are no values.
     pub max: Option<i128>,
     /// The number of values below the first range.
     pub below: u64,
@@ -230,13 +233,13 @@ impl Distribution {
         }
     }
 
-    /// Returns the bytes that the counts of the ranges take, including the spare room of a growing list.
+    /// Returns the memory of the ranges' counts, in bytes. Counts the spare capacity of the `Vec` too.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         2 * size_of::<u64>() * self.ranges.len()
     }
 
-    /// Adds the values of another distribution, which has the same ranges.
+    /// Adds the values of another distribution. Both distributions must have the same ranges.
     pub fn merge(&mut self, other: &Distribution) {
         self.count += other.count;
         self.sum += other.sum;
@@ -249,7 +252,7 @@ impl Distribution {
         }
     }
 
-    /// Adds to the count of a range only: `count`, `sum`, `min` and `max` of the distribution do not change.
+    /// Adds to the count of one range. The `count`, `sum`, `min` and `max` of the distribution do not change.
     pub fn add_to_range(&mut self, range: u32, count: u64) {
         *self.range(range) += count;
     }
@@ -284,8 +287,8 @@ impl Distribution {
         (self.first..).zip(self.ranges.iter().copied()).filter(|&(_, count)| count != 0)
     }
 
-    /// Returns the value that at least `percent` of all values do not exceed, estimated within its range; `None` if there are
-    /// no values.
+    /// Returns the smallest value that at least `percent` of all values do not exceed, estimated within its range.
+    /// Returns `None` if there are no values.
     pub fn percentile(&self, percent: f64, buckets: Buckets) -> Option<i128> {
         let (min, max) = self.min.zip(self.max)?;
         let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count);

@@ -1,5 +1,5 @@
-//! The table of an aggregator: from keys to sums or distributions. It never has more keys than its limit, and takes no more
-//! memory than its share. If another key comes, the table folds the smallest keys into `others`.
+//! The table of an aggregator: from keys to sums or distributions. The table has a maximum number of keys and of bytes.
+//! When it reaches one of the two, it folds its smallest keys into `others`.
 
 use std::cmp::Reverse;
 
@@ -16,34 +16,34 @@ use super::{
 };
 use crate::event::reader::{Facts, Input};
 
-/// When a table is full, a quarter of its keys or of its memory is folded at once, because folding one key each time
-/// would be slow. This is the divisor.
+/// When a table is full, it folds a quarter of its keys or of its memory at once. To fold a single key each time would
+/// be slow. This number is the divisor: 4 for a quarter.
 const FOLDED_PART: usize = 4;
 
-/// The amount of a key.
+/// What a table has added up for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// With [`Measure::Sum`].
+    /// The amount of a table with [`Measure::Sum`].
     Sum(i128),
-    /// With [`Measure::Distribution`].
+    /// The amount of a table with [`Measure::Distribution`].
     Distribution(Distribution),
 }
 
-/// The keys that were folded because there were too many, or because they took too much memory.
+/// What was folded: the amounts of keys for which the table had no place or no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// How often a key was folded. A key that comes again may be folded again.
+    /// How often a key was folded. A key that comes again can be folded again, and then counts twice.
     pub keys: u64,
-    /// The sum of the amounts.
+    /// The amounts of the folded keys, added up.
     pub amount: Amount,
 }
 
 /// The order in which keys are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The largest sum first, or for distributions the largest number of values.
+    /// The largest sum first. For distributions, the largest number of values first.
     Weight,
-    /// The largest sum of values first.
+    /// The largest sum of values first, also for distributions.
     Sum,
 }
 
@@ -68,20 +68,20 @@ pub struct Groups {
     last_fold: FoldReason,
     /// The number of events whose record ends before the value.
     skipped: u64,
-    /// A number that changes whenever texts get new indexes.
+    /// Changes whenever texts get new indexes. A cache of indexes compares it (see `Memo`).
     generation: u64,
-    /// The table's share of the run's memory; `None` until the first event comes from a run.
+    /// The memory that the table takes from the run's budget. `None` until the first event of a run is added.
     memory: Option<Holding>,
     when_full: WhenFull,
 }
 
-/// What happens to a new key when the table already has as many keys as the limit allows.
+/// What happens to a new key when the table has as many keys as its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum WhenFull {
-    /// The smallest keys are folded.
+    /// The table folds its smallest keys.
     #[default]
     FoldSmallest,
-    /// The amounts of the new key are added to `others`. The keys that the table has stay.
+    /// The table keeps its keys, and adds the amounts of the new key to `others`.
     KeepFirst,
 }
 
@@ -91,7 +91,7 @@ enum Values {
     Sums(Vec<i128>),
     Distributions {
         rows: Vec<Distribution>,
-        /// The memory of the ranges of all rows.
+        /// The memory of the ranges of all rows, in bytes.
         range_bytes: usize,
     },
 }
@@ -119,7 +119,7 @@ impl Amount {
         }
     }
 
-    /// Returns the number by which amounts are sorted: the sum, or the number of values.
+    /// Returns the number by which tables are sorted: the sum, or for a distribution the number of values.
     pub fn weight(&self) -> i128 {
         match self {
             Amount::Sum(sum) => *sum,
@@ -143,7 +143,7 @@ impl Values {
         }
     }
 
-    /// Keeps these rows, in this order.
+    /// Keeps the rows with these indexes, in this order.
     fn keep(self, kept: &[usize]) -> Values {
         match self {
             Values::Sums(sums) => Values::Sums(kept.iter().map(|&row| sums[row]).collect()),
@@ -155,7 +155,8 @@ impl Values {
         }
     }
 
-    /// Returns the memory of a row's amount without its ranges, including the spare room of a growing list.
+    /// Returns the memory of one row's amount, in bytes, without the ranges of a distribution. Counts the spare
+    /// capacity of the `Vec` too.
     fn bytes_of_row(&self) -> usize {
         2 * match self {
             Values::Sums(_) => size_of::<i128>(),
@@ -163,7 +164,6 @@ impl Values {
         }
     }
 
-    /// Returns the memory of the ranges of all rows.
     fn range_bytes(&self) -> usize {
         match self {
             Values::Sums(_) => 0,
@@ -171,7 +171,6 @@ impl Values {
         }
     }
 
-    /// Returns the memory of the ranges of a row.
     fn range_bytes_of(&self, row: usize) -> usize {
         match self {
             Values::Sums(_) => 0,
@@ -225,14 +224,14 @@ impl Groups {
         }
     }
 
-    /// From now on, a full table keeps the keys that it has. So their amounts never decrease, as long as the table has the
-    /// memory for its keys.
+    /// Makes a full table keep its keys from now on, so that their amounts never decrease. Only a lack of memory can
+    /// still fold keys.
     pub fn keep_first_keys(&mut self) {
         self.when_full = WhenFull::KeepFirst;
     }
 
-    /// Makes the table take its memory from this budget. Adding an event does the same, so only a table that gets no
-    /// events needs this call.
+    /// Makes the table take its memory from this budget. The first event does this too, so only tables that get no
+    /// events need this call.
     pub fn within(mut self, budget: &Budget) -> Groups {
         self.take_memory_from(budget);
         self
@@ -244,12 +243,12 @@ impl Groups {
         }
     }
 
-    /// Returns the definition of what the table adds up.
+    /// Returns the definition: what the table adds up.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Returns the ranges of the distributions. They have no meaning if the table has sums.
+    /// Returns the ranges of the distributions. For a table of sums, the result has no meaning.
     pub fn buckets(&self) -> Buckets {
         match self.definition.measure {
             Measure::Sum => Buckets::log2(1),
@@ -257,8 +256,8 @@ impl Groups {
         }
     }
 
-    /// Adds an event. `plan` is this table's definition, compiled for the type of the event. The caller uses `memo` only for
-    /// this table and for events of one run.
+    /// Adds an event. `plan` is the table's definition, compiled for the type of the event. `memo` belongs to this
+    /// table and to one run: the caller uses it for nothing else.
     #[inline]
     pub fn add(&mut self, plan: &Plan, input: &Input<'_>, memo: &mut Memo) {
         if !plan.passes(input) {
@@ -293,7 +292,7 @@ impl Groups {
         }
     }
 
-    /// Adds an amount to that of a key.
+    /// Adds an amount to the amount of a key.
     pub fn add_amount(&mut self, key: &[KeyPart], amount: &Amount) {
         let words = words_of(key, &mut self.texts);
         if self.has_no_room_for(words.as_slice()) {
@@ -311,12 +310,12 @@ impl Groups {
         self.others.amount.merge(&others.amount);
     }
 
-    /// Adds to the number of events that were skipped.
+    /// Adds to the count of skipped events.
     pub fn add_skipped(&mut self, events: u64) {
         self.skipped += events;
     }
 
-    /// Adds all amounts of another table, which has the same keys and the same measure.
+    /// Adds all amounts of another table. Both tables must have the same keys and the same measure.
     pub fn merge(&mut self, other: &Groups) {
         if let (None, Some(memory)) = (&self.memory, &other.memory) {
             self.take_memory_from(memory.budget());
@@ -331,7 +330,8 @@ impl Groups {
         self.skipped += other.skipped;
     }
 
-    /// Like [`Groups::merge`], but takes over the other table if this one is empty.
+    /// Adds all amounts of another table, like [`Groups::merge`]. If this table is empty, it takes over the other table
+    /// without copying.
     pub fn absorb(&mut self, other: Groups) {
         if self.is_empty() && self.others.keys == 0 && self.skipped == 0 {
             *self = other;
@@ -340,18 +340,19 @@ impl Groups {
         }
     }
 
-    /// Returns whether a full table keeps the keys that it has.
+    /// Returns whether a full table keeps its keys instead of folding the smallest ones.
     pub fn keeps_first_keys(&self) -> bool {
         self.when_full == WhenFull::KeepFirst
     }
 
-    /// Returns whether the amounts of this key go to `others`: the key is new, and the full table keeps the keys that it has.
+    /// Returns whether the amounts of this key go to `others`: the table is full and keeps its keys, and the key is
+    /// new.
     #[inline]
     fn has_no_room_for(&self, words: &[u64]) -> bool {
         self.keeps_first_keys() && self.rows.len() >= self.definition.limit && self.rows.find(words).is_none()
     }
 
-    /// Adds the value of an event whose key has no room.
+    /// Adds the value of an event to `others`.
     #[cold]
     fn add_to_others(&mut self, value: i128) {
         self.others.keys += 1;
@@ -361,7 +362,8 @@ impl Groups {
             // Not reached: a table has one measure.
             (Amount::Distribution(_), Measure::Sum) => {}
         }
-        // The texts of this key are in the table already. Texts without rows are dropped when they take too much memory.
+        // The texts of this key were stored before. This call drops texts that no row uses, once they take too much
+        // memory.
         self.fold_what_has_no_room();
     }
 
@@ -385,7 +387,7 @@ impl Groups {
         self.rows.bytes_of_row() + self.values.bytes_of_row()
     }
 
-    /// Folds the smallest keys if there are too many, or if they take too much memory.
+    /// Folds the smallest keys if the table has more keys than its limit, or takes more memory than its share.
     fn fold_what_has_no_room(&mut self) {
         let (rows, bytes) = (self.rows.len(), self.bytes());
         let limit = self.memory.as_ref().map_or(usize::MAX, Holding::limit);
@@ -399,8 +401,8 @@ impl Groups {
         self.memory.iter_mut().for_each(|memory| memory.set(bytes));
     }
 
-    /// Keeps the largest keys: at most `most_rows`, and no more than fit into `most_bytes`. Folds all other keys into `others`.
-    /// Of keys with the same amount, it folds the latest ones.
+    /// Keeps the largest keys: at most `most_rows`, and no more than fit into `most_bytes`. Folds all other keys into
+    /// `others`. Among keys with equal amounts, the keys that came last are folded.
     #[cold]
     fn fold(&mut self, most_rows: usize, most_bytes: usize) {
         let mut rows: Vec<usize> = (0..self.rows.len()).collect();
@@ -423,8 +425,8 @@ impl Groups {
         self.values = before.values.keep(&rows);
     }
 
-    /// Returns how many of `rows` can be kept, counted from the first one: at most `most_rows`, in at most
-    /// `most_bytes`.
+    /// Returns how many of `rows` fit into `most_bytes` with their texts, counted from the first one; at most
+    /// `most_rows`.
     fn fitting(&self, rows: &[usize], most_rows: usize, most_bytes: usize) -> usize {
         let mut has_text = vec![false; self.texts.len()];
         let mut left = most_bytes;
@@ -439,7 +441,7 @@ impl Groups {
         rows.iter().take(most_rows).take_while(fits).count()
     }
 
-    /// Removes all rows from the table and returns them. The texts stay in the table.
+    /// Removes all rows from the table and returns them. The table keeps the texts.
     fn take_rows(&mut self) -> Table {
         let rows = std::mem::replace(&mut self.rows, Rows::new(self.definition.keys.len() + 1));
         let values = std::mem::replace(&mut self.values, Values::new(self.definition.measure));
@@ -461,7 +463,7 @@ impl Groups {
         self.rows.len()
     }
 
-    /// Returns whether there are no keys.
+    /// Returns whether the table has no keys.
     pub fn is_empty(&self) -> bool {
         self.rows.len() == 0
     }
@@ -477,14 +479,14 @@ impl Groups {
         (0..self.rows.len()).map(|row| (self.key(row), self.values.get(row)))
     }
 
-    /// Returns the `top` largest keys with their amounts, the largest first. Of keys with the same amount, the one that
-    /// came first is first.
+    /// Returns the `top` largest keys with their amounts, the largest first. Keys with equal amounts are in the order
+    /// in which they came first.
     pub fn largest(&self, top: Option<usize>) -> Vec<(Key, Amount)> {
         self.in_order(Order::Weight, top).collect()
     }
 
-    /// Returns the first `top` keys with their amounts, in this order. Of keys with the same amount, the one that came first is
-    /// first.
+    /// Returns the first `top` keys in this order, with their amounts. Keys with equal amounts are in the order in
+    /// which they came first.
     pub fn in_order(&self, order: Order, top: Option<usize>) -> impl Iterator<Item = (Key, Amount)> + '_ {
         let number = |&row: &usize| match (order, &self.values) {
             (Order::Sum, Values::Distributions { rows, .. }) => Reverse(rows[row].sum),
@@ -509,12 +511,12 @@ impl Groups {
         total
     }
 
-    /// Returns the amounts of the folded keys.
+    /// Returns what was folded.
     pub fn others(&self) -> &Others {
         &self.others
     }
 
-    /// Returns why the table folded keys the last time.
+    /// Returns why keys were folded the last time.
     pub fn last_fold(&self) -> FoldReason {
         self.last_fold
     }

@@ -1,4 +1,5 @@
-//! Keys of a table: numbers and texts, stored as words for fast comparisons, and returned as values.
+//! Keys of a table: numbers and texts. A table stores a key as words, which are fast to compare, and returns it as
+//! values.
 
 use std::borrow::Cow;
 
@@ -12,13 +13,13 @@ use crate::picture::printable;
 pub enum KeyPart {
     /// A number that fits into a `u64` or an `i64`.
     Number(i128),
-    /// Text. It may contain any bytes except NUL.
+    /// Text. It may contain any byte except NUL.
     Text(Box<[u8]>),
     /// Bytes of an array that is not text.
     Bytes(Box<[u8]>),
-    /// An array of unsigned numbers of 64 bits.
+    /// An array of unsigned 64-bit numbers.
     Words(Box<[u8]>),
-    /// The record ends before the field, or the value is not known.
+    /// No value: the record ends before the field, or perf-prof does not know the value.
     Missing,
 }
 
@@ -26,7 +27,7 @@ pub enum KeyPart {
 pub type Key = Vec<KeyPart>;
 
 impl KeyPart {
-    /// Returns the number of bytes that the part has allocated.
+    /// Returns the heap memory of the part, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             KeyPart::Text(bytes) | KeyPart::Bytes(bytes) | KeyPart::Words(bytes) => bytes.len(),
@@ -34,7 +35,7 @@ impl KeyPart {
         }
     }
 
-    /// Returns the part as text for a table.
+    /// Returns the part as text for a printed table.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             KeyPart::Number(number) => number.to_string().into(),
@@ -49,7 +50,7 @@ impl KeyPart {
     }
 }
 
-/// The kinds of words. The kind says what a word means.
+/// The kinds of words: how the `word` of a [`Word`] is read.
 const NUMBER: u64 = 0;
 const NEGATIVE: u64 = 1;
 const TEXT: u64 = 2;
@@ -57,7 +58,7 @@ const BYTES: u64 = 3;
 const MISSING: u64 = 4;
 const WORDS: u64 = 5;
 
-/// A part of a key in a table: its kind, and a number or the index of a text.
+/// A part of a key as a table stores it: its kind, and a number or the index of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     kind: u64,
@@ -65,82 +66,75 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// The word of a value that is not known.
     pub const MISSING: Word = Word { kind: MISSING, word: 0 };
 
-    /// Returns the word of a signed number.
     #[inline]
     pub fn signed(number: i64) -> Word {
-        // A number that is not negative has the same word in signed and in unsigned fields.
+        // A number that is not negative gets the same word from signed and from unsigned fields.
         Word { kind: u64::from(number < 0), word: number as u64 }
     }
 
-    /// Returns the word of an unsigned number.
     #[inline]
     pub fn unsigned(number: u64) -> Word {
         Word { kind: NUMBER, word: number }
     }
 
-    /// Returns the word of a text: the index that [`Texts`] gave to the text.
+    /// Returns the word for the text with this index in [`Texts`].
     #[inline]
     pub fn text(index: u32) -> Word {
         Word { kind: TEXT, word: index.into() }
     }
 
-    /// Returns the index of the text that the word stands for.
+    /// Returns the index in [`Texts`]; `None` for words of other kinds.
     #[inline]
     pub fn text_index(self) -> Option<u32> {
         (self.kind == TEXT).then_some(self.word as u32)
     }
 
-    /// Returns the word of bytes: the index that [`Texts`] gave to the bytes.
+    /// Returns the word for the bytes with this index in [`Texts`].
     #[inline]
     pub fn bytes(index: u32) -> Word {
         Word { kind: BYTES, word: index.into() }
     }
 
-    /// Returns the word of an array of numbers: the index that [`Texts`] gave to its bytes.
+    /// Returns the word for an array of numbers whose bytes have this index in [`Texts`].
     #[inline]
     pub fn words(index: u32) -> Word {
         Word { kind: WORDS, word: index.into() }
     }
 }
 
-/// The words of a key, in a buffer of fixed size.
+/// The words of a key, in a buffer of fixed size. The first word contains the kinds of all parts, a byte for each.
 pub(super) struct Words {
     words: [u64; MAX_KEYS + 1],
     len: usize,
 }
 
 impl Words {
-    /// Creates an empty key.
     #[inline]
     pub fn new() -> Words {
         Words { words: [0; MAX_KEYS + 1], len: 0 }
     }
 
-    /// Adds a part.
     #[inline]
     pub fn push(&mut self, Word { kind, word }: Word) {
-        // The first word has the kinds of all parts.
         self.words[0] |= kind << (8 * self.len);
         self.len += 1;
         self.words[self.len] = word;
     }
 
-    /// Returns the words.
     #[inline]
     pub fn as_slice(&self) -> &[u64] {
         &self.words[..=self.len]
     }
 }
 
-/// Returns the words of a key, and adds its texts to `texts`.
+/// Returns the words of a key. Adds the key's texts to `texts`.
 pub(super) fn words_of(key: &[KeyPart], texts: &mut Texts) -> Words {
     words_with(key, |bytes| Some(texts.intern(bytes))).unwrap_or_else(Words::new)
 }
 
-/// Returns the words of a key; `None` if `texts` lacks a text of the key, so that no row has the key.
+/// Returns the words of a key. Returns `None` if `texts` lacks a text of the key: then no row has this key.
 pub(super) fn known_words(key: &[KeyPart], texts: &Texts) -> Option<Words> {
     words_with(key, |bytes| texts.find(bytes))
 }
@@ -162,23 +156,23 @@ fn words_with(key: &[KeyPart], mut index: impl FnMut(&[u8]) -> Option<u32>) -> O
     Some(words)
 }
 
-/// Returns the positions in `words`, a row's words, at which there is the index of a text.
+/// Returns the positions in a row's words that hold the index of a text.
 fn text_places(words: &[u64]) -> impl Iterator<Item = usize> + use<> {
     let kinds = words.first().copied().unwrap_or(0);
     (1..words.len()).filter(move |at| matches!((kinds >> (8 * (at - 1))) & 0xff, TEXT | BYTES | WORDS))
 }
 
-/// Returns the indexes of the texts in a row's words.
+/// Returns the indexes of the texts that a row's words refer to.
 pub(super) fn text_indexes(words: &[u64]) -> impl Iterator<Item = usize> {
     text_places(words).map(|at| words[at] as usize)
 }
 
-/// Gives the texts in a row's words their new indexes.
+/// Replaces the index of each text in a row's words. `new` holds the new index at the position of the old one.
 pub(super) fn move_texts(words: &mut [u64], new: &[u32]) {
     text_places(words).for_each(|at| words[at] = new[words[at] as usize].into());
 }
 
-/// Returns the key of a row's words.
+/// Returns the key that a row's words stand for.
 pub(super) fn key_of(words: &[u64], texts: &Texts) -> Key {
     let Some((kinds, words)) = words.split_first() else { return Key::new() };
     let part = |(at, &word): (usize, &u64)| match (kinds >> (8 * at)) & 0xff {

@@ -1,5 +1,5 @@
-//! Keeps the events with the largest values: either whole events, with facts that are not in their records, or only the values
-//! of their keys. Without room in memory, it drops the events with the smallest values, and counts them.
+//! Keeps the events with the largest values: whole events, or only the values of their keys. When memory is short,
+//! drops the events with the smallest values and counts them.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -24,32 +24,32 @@ use crate::event::{
 /// An event that is kept.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its value.
+    /// The value by which events are compared.
     pub value: i128,
     /// Its time in nanoseconds.
     pub time: u64,
-    /// The event itself, or its keys.
+    /// The event itself, or the values of its keys.
     pub kept: Kept,
 }
 
-/// The part of an event that is kept.
+/// What is kept of an event.
 #[derive(Clone, Debug)]
 pub enum Kept {
     /// The whole event.
     Event {
-        /// Its event type.
+        /// The event type.
         event: Arc<EventType>,
-        /// Its record.
+        /// The record of the event.
         record: Box<[u8]>,
-        /// The facts that are not in the record.
+        /// What perf-prof knew about the event and the record does not contain, such as the task's name.
         facts: KeptFacts,
     },
-    /// The values of the keys in the definition.
+    /// The values of the keys that the definition names.
     Values(Key),
 }
 
 impl Entry {
-    /// Returns the bytes that the entry takes, including the spare room of a growing list.
+    /// Returns the memory of the entry, in bytes. Counts the spare capacity of the list too.
     fn bytes(&self) -> usize {
         2 * size_of::<Entry>()
             + match &self.kept {
@@ -59,7 +59,7 @@ impl Entry {
     }
 }
 
-/// Orders by value. Of events with the same value, the earlier one counts as larger.
+/// Orders by value. Of two events with the same value, the earlier event counts as larger.
 impl Ord for Entry {
     fn cmp(&self, other: &Entry) -> Ordering {
         (self.value, Reverse(self.time)).cmp(&(other.value, Reverse(other.time)))
@@ -84,15 +84,15 @@ impl Eq for Entry {}
 #[derive(Clone, Debug)]
 pub struct Largest {
     definition: Definition,
-    /// The largest events. The definition's limit is their maximum number. If the definition has keys, only the values of the
-    /// keys are kept.
+    /// The entries, the smallest on top. The definition's limit is their maximum number.
     entries: BinaryHeap<Reverse<Entry>>,
     seen: u64,
-    /// The number of events that were dropped for lack of memory, although the limit was not reached.
+    /// The number of events that were dropped because memory was short, although the list had fewer events than its
+    /// limit.
     without_room: u64,
-    /// The memory of the entries.
+    /// The memory of the entries, in bytes.
     bytes: usize,
-    /// The list's share of the run's memory; `None` until the first event comes from a run.
+    /// The memory that the list takes from the run's budget. `None` until the first event of a run is added.
     memory: Option<Holding>,
 }
 
@@ -103,13 +103,13 @@ impl Largest {
         Largest { definition, entries, seen: 0, without_room: 0, bytes: 0, memory: None }
     }
 
-    /// Returns the definition, which says which values are compared.
+    /// Returns the definition: which values are compared, and what is kept.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Keeps an event if its value is large enough. `event` is the type of the event, and `plan` is the definition
-    /// compiled for it.
+    /// Keeps an event if its value is among the largest. `event` is the type of the event, and `plan` is the definition
+    /// compiled for this type.
     #[inline]
     pub fn add(&mut self, plan: &Plan, event: &Arc<EventType>, input: &Input<'_>) {
         if !plan.passes(input) {
@@ -126,7 +126,7 @@ impl Largest {
         }
     }
 
-    // Looks up the names of the event now, because the process may be gone later.
+    // Looks up the names of the event now, because the process may have exited later.
     #[cold]
     fn keep(&mut self, value: i128, plan: &Plan, event: &Arc<EventType>, input: &Input<'_>) {
         let kept = if self.definition.keys.is_empty() {
@@ -144,8 +144,8 @@ impl Largest {
         self.push(Entry { value, time: input.sample.time(), kept });
     }
 
-    /// Adds an event. If there are now more events than the limit, or if they take too much memory, drops those with the
-    /// smallest values.
+    /// Adds an event. Drops the events with the smallest values if there are more than the limit, or if they take too
+    /// much memory.
     pub fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
         self.entries.push(Reverse(entry));
@@ -173,27 +173,28 @@ impl Largest {
         other.entries.iter().for_each(|Reverse(entry)| self.push(entry.clone()));
     }
 
-    /// Adds to the number of events that were compared.
+    /// Adds to the count of compared events.
     pub fn add_seen(&mut self, events: u64) {
         self.seen += events;
     }
 
-    /// Returns the number of events that were dropped for lack of memory, although the limit was not reached.
+    /// Returns the number of events that were dropped because memory was short, although the list had fewer events than
+    /// its limit.
     pub fn without_room(&self) -> u64 {
         self.without_room
     }
 
-    /// Adds to the number of events that were dropped for lack of memory.
+    /// Adds to the count of events that were dropped because memory was short.
     pub fn add_without_room(&mut self, events: u64) {
         self.without_room += events;
     }
 
-    /// Returns the number of events that were compared.
+    /// Returns the number of compared events: all that passed the filter and have a value.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Returns the kept events, the one with the largest value first.
+    /// Returns the kept events, the largest value first.
     pub fn entries(&self) -> Vec<&Entry> {
         let mut entries: Vec<&Entry> = self.entries.iter().map(|Reverse(entry)| entry).collect();
         entries.sort_by(|a, b| b.cmp(a));

@@ -11,47 +11,46 @@ use crate::event::{
     reader::{Facts, Input, Read},
 };
 
-/// The maximum number of cached tasks, of call chains, of the frames of all call chains, and of cgroups.
+/// The maximum numbers of cached tasks, of call chains, of frames in all call chains together, and of cgroups.
 const TASKS: usize = 1 << 14;
 const CHAINS: usize = 1 << 14;
 const FRAMES: usize = 1 << 20;
 const CGROUPS: usize = 1 << 14;
 
-/// A cache of values that are costly to look up. Each table has one for the events of each run.
+/// A cache of values that are costly to look up. Each table has one cache per run.
 #[derive(Default)]
 pub struct Memo {
-    /// The generation of the table (see `Groups`) to which the cached indexes of texts belong.
+    /// The generation of the table for which the cached indexes of texts are valid (see `Groups`).
     generation: u64,
-    /// The name of each thread, with the time for which the name is valid.
+    /// The name of each thread, and the time for which the name is valid.
     comms: FxHashMap<i32, KnownName>,
-    /// The thread whose name was looked up last. The next event is often of the same thread.
+    /// The thread whose name was looked up last: the next event often belongs to the same thread.
     last: Option<(i32, KnownName)>,
-    /// The latest time for which a name was looked up.
+    /// The latest time at which a name was looked up.
     latest: u64,
-    /// The cached call chains: the frames of each chain, and the index of its text. The key is a hash of the memory
-    /// addresses of the `Frame`s. The cache keeps the frames, so that these addresses are not used again for other
-    /// frames.
+    /// The frames of each cached call chain, and the index of the chain's text. The key is a hash of the memory
+    /// addresses of the `Frame`s. The cache owns the frames, so no other `Frame` can get one of these addresses.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
-    /// The index of the path of each cgroup, by the cgroup's id.
+    /// The index of each cgroup's path, by the cgroup's id.
     cgroups: FxHashMap<u64, u32>,
     /// The number of frames in `chains`.
     frames: usize,
 }
 
-/// The name of a thread between two times.
+/// The name of a thread during an interval of time.
 #[derive(Clone, Copy)]
 struct KnownName {
-    /// The number of task-name changes that were known at the lookup (see `Context::task_changes`).
+    /// How many changes of task names were known when this name was looked up (see `Context::task_changes`).
     changes: u64,
     since: u64,
-    /// The time until which the name is valid: the time of the next change of the name that was known at the lookup. An
-    /// event may be added long after it was read, when such a later change is already known.
+    /// The end of the interval: the next change of the name that was known at the lookup. An event can be added long
+    /// after it was read, when later changes are known already.
     until: u64,
     text: u32,
 }
 
 impl Memo {
-    /// Clears the cache if the indexes of texts have changed since it was filled.
+    /// Clears the cache if texts have got new indexes since it was filled.
     #[inline]
     pub(crate) fn check(&mut self, generation: u64) {
         if self.generation != generation {
@@ -59,7 +58,6 @@ impl Memo {
         }
     }
 
-    /// Returns the value as a word of a key.
     #[inline]
     pub(crate) fn word(&mut self, read: &Read, input: &Input<'_>, texts: &mut Texts) -> Word {
         match read {
@@ -73,7 +71,7 @@ impl Memo {
             Read::Stack => Word::text(self.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
             Read::Part(part) => match part.of(input) {
-                // The task may have had another name when the span began. So the name is not cached.
+                // Not cached: when the span began, the task may have had another name.
                 Some((Read::Comm, input)) => Word::text(texts.intern(&input.comm().unwrap_or(UNKNOWN_COMM.to_vec()))),
                 Some((read, input)) => self.word(read, &input, texts),
                 None => Word::MISSING,
@@ -109,8 +107,7 @@ impl Memo {
             return known.text;
         }
         let (comm, until) = context.comm_until(task, time).unzip();
-        // Cache the name only if this event is not older than the latest one so far. The name at an earlier time may
-        // not be valid for the next events.
+        // Cache the name only if no later event was seen. The name at an earlier time may be wrong for the next events.
         let is_kept = comm.is_some() && time >= self.latest;
         self.latest = self.latest.max(time);
         let text = named(comm, texts);
@@ -130,7 +127,7 @@ impl Memo {
         if let Some(known) = self.cgroups.get(&id) {
             return *known;
         }
-        // Do not cache a cgroup without a path: it may get one later.
+        // Do not cache a cgroup without a path: perf-prof may learn the path later.
         let Some(path) = context.cgroup_path(id) else { return texts.intern(&input.cgroup()) };
         let text = texts.intern(&path);
         if self.cgroups.len() >= CGROUPS {

@@ -1,7 +1,7 @@
-//! Aggregators: count and sum events by keys, in tables that are bounded.
+//! Aggregators: count events and sum up values by keys, in tables of bounded size.
 //!
-//! A [`Definition`] says what is added up. A [`Plan`] is the definition compiled for one event type: fields by offset and
-//! width. [`Groups`] is the table.
+//! A [`Definition`] says what is added up. A [`Plan`] is the definition compiled for one event type: it reads fields by
+//! offset and width. [`Groups`] is the table.
 
 mod definition;
 mod distribution;

@@ -1,4 +1,4 @@
-//! A definition that is compiled for one event type.
+//! A definition compiled for one event type.
 
 use perf_prof_format::{
     spec::{did_you_mean_quoted, similar_names},
@@ -12,7 +12,7 @@ use crate::event::{
     reader::{Input, Read, ReadError, ReadKind, names, resolve},
 };
 
-/// How the keys and the value of a definition are read from the samples of an event type.
+/// How to read the keys and the value of a definition from the samples of one event type.
 #[derive(Clone, Debug)]
 pub struct Plan {
     keys: Vec<Read>,
@@ -20,10 +20,10 @@ pub struct Plan {
     filter: Option<PlanFilter>,
 }
 
-/// Why a definition does not fit an event.
+/// Why a definition does not fit an event type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
-    /// The event has nothing of this name.
+    /// The event has no field or member with this name.
     #[error("{event} has no field or member `{name}`{}", near_or_all(.similar, .fields))]
     Unknown {
         /// The name.
@@ -35,7 +35,7 @@ pub enum PlanError {
         /// The names of all fields.
         fields: Vec<String>,
     },
-    /// The event has it with an option.
+    /// The event has the field only with the option `str`.
     #[error(
         "{event} has `{name}` only with the option `str`: write syscall/str/, or syscall/name=fsync,str/ for some calls; \
              a recording has it if it was made so"
@@ -54,7 +54,7 @@ pub enum PlanError {
         /// The event's name.
         event: String,
     },
-    /// The samples have no id of a cgroup.
+    /// The samples have no cgroup id.
     #[error("the samples of {event} have no cgroup for `{name}`: use --all-cgroups, or record with it")]
     NoCgroup {
         /// The name.
@@ -70,17 +70,17 @@ pub enum PlanError {
         /// The event's name.
         event: String,
     },
-    /// The value is no number.
+    /// The value is not a number.
     #[error("`{name}` of {event} cannot be added up: it is {kind}, not a number")]
     NoNumber {
         /// The name.
         name: String,
         /// The event's name.
         event: String,
-        /// The kind of its value.
+        /// What the value is instead, for example "text".
         kind: &'static str,
     },
-    /// The filter does not fit this event.
+    /// The filter does not fit the event.
     #[error("where={text:?}: {error}{}", did_you_mean_quoted(.similar))]
     Filter {
         /// The text of the filter.
@@ -90,7 +90,7 @@ pub enum PlanError {
         /// Names that the user may have meant.
         similar: Vec<String>,
     },
-    /// Only events with fields have filters.
+    /// The event has no fields to filter by.
     #[error("where={text:?}: {event} has no fields, and a filter needs fields")]
     NoFields {
         /// The text of the filter.
@@ -109,17 +109,17 @@ impl Plan {
         Ok(Plan { keys, value, filter })
     }
 
-    /// Returns how the values of a key are read.
+    /// Returns how the parts of the key are read.
     pub fn keys(&self) -> &[Read] {
         &self.keys
     }
 
-    /// Returns how the value that is added is read; `None` if events are counted.
+    /// Returns how the added value is read; `None` if events are counted.
     pub fn added(&self) -> Option<&Read> {
         self.value.as_ref()
     }
 
-    /// Returns the filter that events have to pass.
+    /// Returns the filter.
     pub fn filter(&self) -> Option<&PlanFilter> {
         self.filter.as_ref()
     }
@@ -130,13 +130,12 @@ impl Plan {
         self.filter.as_ref().is_none_or(|filter| filter.passes(&input.sample))
     }
 
-    /// Returns the value that is added: 1 if events are counted, `None` if the record ends before the value.
+    /// Returns the value to add: 1 if events are counted. Returns `None` if the record ends before the value.
     #[inline]
     pub(super) fn value(&self, input: &Input<'_>) -> Option<i128> {
         self.value.as_ref().map_or(Some(1), |value| value.number(input))
     }
 
-    /// Returns the event's key.
     #[inline]
     pub(super) fn words(&self, input: &Input<'_>, texts: &mut Texts, memo: &mut Memo) -> Words {
         let mut words = Words::new();
@@ -147,7 +146,7 @@ impl Plan {
     }
 }
 
-/// Returns the end of a message about an unknown name: the similar names, or else the names of all fields.
+/// Returns the end of a message about an unknown name: similar names, or all fields if no name is similar.
 fn near_or_all(similar: &[String], fields: &[String]) -> String {
     match (similar, fields) {
         ([], []) => String::new(),
@@ -156,8 +155,8 @@ fn near_or_all(similar: &[String], fields: &[String]) -> String {
     }
 }
 
-/// Returns the names of an event's fields, without its members. The fields of a span's events are listed as `begin.NAME` and
-/// `end.NAME` only.
+/// Returns the names of an event's fields, without the members of all events. For the fields of a span's two events,
+/// the list contains only `begin.NAME` and `end.NAME`.
 fn fields(event: &EventType) -> Vec<String> {
     let all = names(event);
     let of_parts = ["begin.", "end."].into_iter().filter(|part| all.iter().any(|name| name.starts_with(part)));

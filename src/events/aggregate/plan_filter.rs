@@ -8,10 +8,11 @@ use crate::event::{EventType, Format, Sample, SpanFormat, SpanPart};
 /// A filter for the samples of one event type.
 #[derive(Clone, Debug)]
 pub enum PlanFilter {
-    /// A filter over fields of the event itself.
+    /// The filter uses fields of the event itself.
     OfEvent(Filter),
-    /// A filter over fields of the events that begin and end a span. For each pair of inputs, the element at index
-    /// `begin * inputs + end` is the filter, or `None` if one of the inputs lacks a field that the filter needs.
+    /// The filter uses fields of the events that begin and end a span. The span has several input event types: the
+    /// filter for the pair (`begin`, `end`) is at index `begin * inputs + end`. It is `None` if the pair lacks a field
+    /// of the filter.
     OfPairs(Vec<Option<Filter>>),
 }
 
@@ -44,7 +45,7 @@ impl PlanFilter {
     }
 }
 
-/// Compiles a filter for each pair of a begin event and an end event. Fails if no pair has the fields.
+/// Compiles a filter for each pair of a begin event type and an end event type. Fails if it fits no pair.
 fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, FilterError> {
     let formats = || span.inputs.iter().filter_map(|input| input.format.tracepoint());
     let pairs = formats().flat_map(|begin| formats().map(move |end| (begin, end)));
@@ -53,15 +54,15 @@ fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, Filter
     if found.iter().any(Result::is_ok) {
         return Ok(found.into_iter().map(Result::ok).collect());
     }
-    // Return another error rather than that of a missing field: the missing field may be an error only of a pair that
-    // makes no spans.
+    // Prefer any other error to "no such field". A missing field may be missing only from a pair that never forms a
+    // span.
     let errors = found.into_iter().filter_map(Result::err);
     let unknown = FilterError::Field { field: text.to_owned() };
     Err(errors.max_by_key(|error| !matches!(error, FilterError::Field { .. })).unwrap_or(unknown))
 }
 
-/// Returns whether a span passes: the filter of its pair, applied to its begin and its end. An open span has no end, so
-/// comparisons with fields of the end are false.
+/// Returns whether a span passes the filter for its begin and end events. An open span has no end event, so comparisons
+/// with fields of the end are false.
 fn passes_pair(filters: &[Option<Filter>], sample: &Sample<'_>) -> Option<bool> {
     let Format::Span(span) = &sample.event.format else { return None };
     let (begin, _) = span.part(SpanPart::Begin, sample.raw())?;

@@ -24,7 +24,7 @@ pub enum Align {
 /// A table for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The names of the columns.
+    /// The names and alignments of the columns.
     pub columns: Vec<(String, Align)>,
     /// The cells of each row.
     pub rows: Vec<Vec<String>>,
@@ -80,7 +80,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl Groups {
-    /// Returns the table of the `top` largest keys. `unit` is the heading of the amounts.
+    /// Returns the table of the `top` largest keys. `unit` is the heading of the column of amounts.
     pub fn report(&self, top: Option<usize>, unit: &str) -> Report {
         let largest = self.largest(top);
         let is_number = |at: usize| largest.iter().all(|(key, _)| matches!(key.get(at), Some(KeyPart::Number(_))));
@@ -109,7 +109,7 @@ impl Groups {
         Report { columns, rows, notes }
     }
 
-    /// Returns the notes below a table that shows these keys.
+    /// Returns the notes below a table: what the table leaves out, beyond the `shown` keys.
     pub fn notes(&self, shown: &[(Key, Amount)]) -> Vec<String> {
         let total = self.total();
         let mut notes = Vec::new();
@@ -158,13 +158,13 @@ impl Groups {
 }
 
 impl Buckets {
-    /// Returns a value as text. If the divisor is 1, the text is a whole number; otherwise it is the quotient with
+    /// Returns a value as text in the shown unit. With the divisor 1, the text is a whole number; otherwise it has
     /// three digits after the point.
     pub fn shown(self, value: i128) -> String {
         match i128::from(self.divisor()) {
             1 => value.to_string(),
             divisor => {
-                // Calculate with integers: they keep all digits, even of sums that are too large for a float.
+                // Integers keep all digits, even of sums that are too large for a float.
                 let thousandths = value.unsigned_abs() * 1000 / divisor.unsigned_abs();
                 let sign = if value < 0 { "-" } else { "" };
                 format!("{sign}{}.{:03}", thousandths / 1000, thousandths % 1000)
@@ -172,7 +172,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the mean of a distribution as text.
+    /// Returns the mean of a distribution as text in the shown unit.
     pub fn shown_mean(self, of: &Distribution) -> String {
         let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
         if self.divisor() == 1 { format!("{mean:.1}") } else { format!("{:.3}", mean / self.divisor() as f64) }
@@ -180,7 +180,7 @@ impl Buckets {
 }
 
 impl Distribution {
-    /// Returns the distribution as rows with bars. `unit` is the name of the values.
+    /// Returns the distribution as text, with a bar for each row. `unit` is the heading of the values.
     pub fn text(&self, unit: &str, buckets: Buckets) -> String {
         let unit = printable(unit);
         let Some(linear) = buckets.as_linear() else { return self.log2(buckets).text(&unit) };
@@ -195,7 +195,7 @@ impl Distribution {
         text
     }
 
-    /// Returns the distribution in HTML, for notebooks.
+    /// Returns the distribution as HTML, for notebooks.
     pub fn html(&self, unit: &str, buckets: Buckets) -> String {
         let Some(linear) = buckets.as_linear() else { return self.log2(buckets).html(unit) };
         let rows = self.linear_rows(buckets, linear).into_iter().map(|(range, count)| vec![range, count.to_string()]);
@@ -203,8 +203,8 @@ impl Distribution {
         Report { columns, rows: rows.collect(), notes: Vec::new() }.html()
     }
 
-    /// Returns a pair for each shown row: the smallest value of the row in the unit of the values, and the count. The
-    /// smallest value is `None` for the row that counts all values below the first range.
+    /// Returns the smallest value and the count of each shown row. Values are in their own unit, not in the shown one.
+    /// The smallest value is `None` for the row of all values below the first range.
     pub fn rows(&self, buckets: Buckets) -> Vec<(Option<i128>, u64)> {
         let own = |shown: i128| shown * i128::from(buckets.divisor());
         let Some(LinearRanges { high, .. }) = buckets.as_linear() else {

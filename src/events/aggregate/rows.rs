@@ -1,59 +1,58 @@
-//! The index of a table: from the words of a key to the number of its row. Rows are numbered in the order in which
+//! The hash index of a table: from the words of a key to the number of its row. Rows are numbered in the order in which
 //! their keys came first.
 
 use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
-/// A slot without a row.
+/// The content of a free slot.
 const EMPTY: u32 = u32::MAX;
-/// The number of slots that a table gets with its first row. It has to be a power of two.
+/// The number of slots after the first row is added; a power of two.
 const FIRST_SLOTS: usize = 16;
 
 /// The keys of a table's rows.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    /// The number of words of a key.
+    /// The number of words in a key.
     width: usize,
-    /// The keys of all rows, one after the other.
+    /// The keys of all rows, one after another.
     words: Vec<u64>,
-    /// The number of the row in each slot, by the hash of the row's key. At most half of the slots are taken. If a
-    /// row's slot is taken, the row is in the next free slot.
+    /// The hash table, with open addressing: a key's hash selects a slot, and if the slot holds another row, the next
+    /// slot is tried. A slot holds the number of a row. At most half of the slots are used.
     slots: Vec<u32>,
     len: usize,
 }
 
-/// A row that was looked up.
+/// The result of [`Rows::find_or_add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
-    /// The key had a row before.
+    /// The key had this row already.
     Known(usize),
-    /// The row was added.
+    /// This row was added for the key.
     New(usize),
 }
 
 impl Rows {
-    /// Creates an index for keys of this many words.
+    /// Creates an index for keys of `width` words.
     pub fn new(width: usize) -> Rows {
         Rows { width, words: Vec::new(), slots: Vec::new(), len: 0 }
     }
 
-    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the memory of a row's key: its words, including the spare room of a growing list, and its slots.
+    /// Returns the memory of a row, in bytes: the words of its key, with the spare capacity of the `Vec`, and its
+    /// slots.
     pub fn bytes_of_row(&self) -> usize {
         2 * size_of::<u64>() * self.width + 4 * size_of::<u32>()
     }
 
-    /// Returns the key of a row.
     pub fn key(&self, row: usize) -> &[u64] {
         &self.words[row * self.width..][..self.width]
     }
 
-    /// Returns the row of a key. Adds a row if there is none.
+    /// Returns the row of a key. Adds a row if the key has none.
     #[inline]
     pub fn find_or_add(&mut self, key: &[u64]) -> Row {
         if !self.slots.is_empty() {
@@ -73,7 +72,7 @@ impl Rows {
         self.push(key)
     }
 
-    /// Returns the index of a key's row; `None` if no row has the key.
+    /// Returns the row of a key; `None` if the key has none.
     pub fn find(&self, key: &[u64]) -> Option<usize> {
         if self.slots.is_empty() || key.len() != self.width {
             return None;
@@ -88,7 +87,7 @@ impl Rows {
         Row::New(self.len - 1)
     }
 
-    /// Returns the slot that has the key's row. If no row has the key, returns the free slot for such a row.
+    /// Returns the slot that holds the key's row. If the key has no row, returns the free slot where its row belongs.
     #[inline]
     fn slot(&self, key: &[u64]) -> usize {
         let mask = self.slots.len() - 1;
@@ -104,7 +103,7 @@ impl Rows {
 
     #[inline]
     fn is_key(&self, row: usize, key: &[u64]) -> bool {
-        // Compare in a loop: it is faster here than memcmp, because keys have few words.
+        // Keys have few words, so this loop is faster than memcmp.
         let start = row * self.width;
         let Some(own) = self.words.get(start..start + key.len()) else { return false };
         own.iter().zip(key).all(|(own, word)| own == word)

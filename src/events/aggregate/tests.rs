@@ -39,7 +39,7 @@ fn event(members: u64) -> EventType {
     EventType { alias: None, format, layout, max_stack: None }
 }
 
-/// The fields of an event.
+/// The values of an event's fields: comm, pid, bytes.
 type Made = (&'static str, i32, u64);
 
 fn record(event: &EventType, (comm, pid, bytes): Made, chain: &[u64]) -> Vec<u8> {
@@ -190,7 +190,8 @@ fn keys_that_take_too_much_memory_are_folded_and_nothing_is_lost() {
     let other = texts.iter().map(|text| (&*text.clone().leak(), 1, 3));
     let events: Vec<Made> = [("make", 1, 3); 100].into_iter().chain(other).collect();
     let linear = Measure::Distribution(self::linear(0, 5_000, 1, 1).unwrap());
-    // A distribution has a count for each value from its smallest to its largest.
+    // A distribution stores a count for each range from its smallest to its largest value, so these two values take
+    // much memory.
     let wide = (0..10_000).map(|number| ("a", number % 100, (number as u64 / 100 % 2) * 4_000));
     let wide: Vec<Made> = [("a", 1, 0); 200].into_iter().chain(wide).collect();
     for (definition, events, total) in [
@@ -377,7 +378,7 @@ proptest! {
     fn every_value_is_in_its_range(value in any::<u64>(), shift in 0..64u32) {
         let value = i128::from(value >> shift);
         for divisor in [1, 1000, 1_000_000_000] {
-            // Larger values than these share the last range.
+            // All larger values share the last range.
             let value = if divisor == 1 { value } else { value.min(i128::from(u64::MAX) >> 1) };
             let (mut of, buckets) = (Distribution::default(), Buckets::log2(divisor));
             of.add(value, buckets);
@@ -441,7 +442,7 @@ proptest! {
     }
 }
 
-/// Returns the event type of spans whose begin and end are both the event of these tests.
+/// Returns the event type of spans. The event of these tests both begins and ends a span.
 fn span_event() -> EventType {
     let inputs = vec![event(0), event(0)];
     let format = SpanFormat::new(("span", "x"), inputs, SpanPart::Begin, SpanTask::OfEnd, Vec::new()).unwrap();
@@ -449,7 +450,7 @@ fn span_event() -> EventType {
     EventType { alias: None, format: Format::Span(Arc::new(format)), layout, max_stack: None }
 }
 
-/// Adds up spans, each with its begin, its end and its duration.
+/// Adds up spans. Each span is given as its begin, its end and its duration.
 fn span_groups(definition: Definition, spans: &[(Made, Option<Made>, u64)]) -> Groups {
     let (event, input) = (span_event(), event(0));
     let Format::Span(format) = &event.format else { panic!("no span") };
@@ -457,7 +458,7 @@ fn span_groups(definition: Definition, spans: &[(Made, Option<Made>, u64)]) -> G
     let mut groups = Groups::new(definition);
     let (context, mut memo, mut out) = (Context::new(Box::new(NoKernel), 0), Memo::default(), Vec::new());
     for &(begin, end, duration) in spans {
-        // Records have a size that is a multiple of 8, and the size is in their header.
+        // The kernel pads records to a multiple of 8 bytes, and writes the size into the header.
         let whole = |made| {
             let mut bytes = record(&input, made, &[]);
             bytes.resize(bytes.len().next_multiple_of(8), 0);

@@ -1,24 +1,23 @@
-//! Texts that are stored once, each with an index.
+//! Interned texts: each text is stored once, and has an index.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// The memory of a stored text in addition to its own bytes: the counts of its `Arc`, two pointers to it, its index,
-/// and the spare room of growing tables.
+/// The memory of a stored text beyond its own bytes: the counts of its `Arc`, two pointers to it, its index, and the
+/// spare capacity of the tables.
 const TEXT: usize = 128;
 
-/// Texts with their indexes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
     indexes: FxHashMap<Arc<[u8]>, u32>,
     texts: Vec<Arc<[u8]>>,
-    /// The bytes of all texts.
+    /// The memory of all texts, in bytes.
     bytes: usize,
 }
 
 impl Texts {
-    /// Returns the index of a text. Adds the text if it is new.
+    /// Returns the index of a text. Stores the text if it is new.
     #[inline]
     pub fn intern(&mut self, text: &[u8]) -> u32 {
         match self.indexes.get(text) {
@@ -41,19 +40,18 @@ impl Texts {
         self.indexes.get(text).copied()
     }
 
-    /// Returns the memory of all texts.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the memory of one text.
+    /// Returns the memory of one text, in bytes.
     pub fn bytes_of(text: &[u8]) -> usize {
         TEXT + text.len()
     }
 
-    /// Drops the texts for which `is_kept` is false. Returns the new index of each kept text, by its old index. The
-    /// elements of dropped texts have no meaning.
+    /// Drops the texts for which `is_kept` is false. Returns the new indexes of the kept texts, at the positions of
+    /// their old indexes. At the positions of dropped texts, the result has no meaning.
     pub fn keep(&mut self, is_kept: &[bool]) -> Vec<u32> {
         let mut next = 0;
         let place = |&kept: &bool| {
@@ -72,7 +70,6 @@ impl Texts {
         places
     }
 
-    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
@@ -82,7 +79,6 @@ impl Texts {
         self.texts.iter().map(|text| &**text)
     }
 
-    /// Returns the text with this index.
     pub fn get(&self, index: u32) -> &[u8] {
         self.texts.get(index as usize).map_or(&[], |text| text)
     }

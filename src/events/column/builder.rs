@@ -1,4 +1,4 @@
-//! One column that rows are appended to.
+//! A column to which rows are appended.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::event::reader::Input;
 
-/// A column that rows are appended to.
+/// A column to which rows are appended, of any type.
 pub(super) enum Builder {
     Bool(BooleanBuilder),
     Int(Integers),
@@ -39,7 +39,7 @@ pub(super) struct ListColumn {
 }
 
 impl Builder {
-    /// Creates a column with room for this many rows.
+    /// Creates an empty column with capacity for `rows` rows.
     pub fn new(ty: ColumnType, rows: usize) -> Builder {
         match ty {
             ColumnType::Bool => Builder::Bool(BooleanBuilder::with_capacity(rows)),
@@ -57,8 +57,8 @@ impl Builder {
         }
     }
 
-    /// Appends a row with the value that `cell` reads from `input`. `event` is the index of the row's event type. Fails
-    /// if the batch has more bytes than the 32-bit offsets of an array can count.
+    /// Appends the value that `cell` reads from `input`. `event` is the index of the row's event type. Fails if the
+    /// batch has more bytes than Arrow's 32-bit offsets can count.
     pub fn push(&mut self, event: usize, cell: &Cell, input: &Input<'_>) -> Result<(), ArrowError> {
         match self {
             Builder::Int(column) => column.push(cell.number(input)),
@@ -85,7 +85,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the memory of the texts, the bytes or the elements of lists in the column.
+    /// Returns the memory, in bytes, of what the rows point to: texts, byte strings and elements of lists.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Builder::Text(column) => column.bytes(),
@@ -95,7 +95,7 @@ impl Builder {
         }
     }
 
-    /// Returns the array of the rows, and leaves an empty column.
+    /// Returns the rows as an Arrow array, and empties the column. Reserves capacity for `rows` new rows.
     pub fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Builder::Bool(column) => Arc::new(column.finish()),

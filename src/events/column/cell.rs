@@ -1,4 +1,4 @@
-//! How the value of a column is read from the samples of one event type.
+//! How to read the value of a column from the samples of one event type.
 
 use perf_prof_format::{
     record::SampleMember,
@@ -12,19 +12,19 @@ use crate::event::{
     reader::{Input, Read, ReadError, ReadKind, resolve},
 };
 
-/// How a value is read.
+/// How to read the value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// The events lack the column.
+    /// Nothing is read: the event type lacks the column.
     Null,
     Read(Read),
-    /// Read as the bytes of a text, whether they are UTF-8 or not.
+    /// The value is a text, and is read as bytes even if it is not UTF-8.
     Raw(Read),
-    /// The addresses of the call chain.
+    /// The addresses of the call chain are read.
     Callchain,
 }
 
-/// The suffix of a column's name that requests a text as bytes.
+/// A column whose name ends with this suffix holds a text as bytes.
 const RAW: &str = "_raw";
 
 const ID: IntType = IntType { width: 4, signed: true };
@@ -33,7 +33,7 @@ const WORD: IntType = IntType { width: 8, signed: false };
 const TIME: IntType = IntType { width: 8, signed: true };
 
 impl Cell {
-    /// Returns how a name is read from the samples of an event, and the type of the values.
+    /// Returns how to read the field or member with this name, and the type of its values.
     pub fn resolve(name: &str, event: &EventType) -> Result<(Cell, ColumnType), ReadError> {
         let member = |member: SampleMember| event.members().any(|of| of == member) && member.name() == name;
         let is_field = event.format.tracepoint().is_some_and(|format| format.field(name).is_some());
@@ -55,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// Returns whether addresses must be resolved to functions to read the values.
+    /// Returns whether reading needs the functions of addresses.
     pub fn needs_symbols(&self) -> bool {
         match self {
             Cell::Callchain => true,
@@ -76,7 +76,7 @@ impl Cell {
 
 fn column_type(name: &str, read: &Read) -> ColumnType {
     match read {
-        // Times are signed because other programs subtract them, although they are never negative.
+        // Times are never negative, but signed, because other programs subtract them.
         Read::Time => ColumnType::Int(TIME),
         Read::Number { ty, .. } if name == "_time" => ColumnType::Int(IntType { signed: true, ..*ty }),
         Read::Number { ty, .. } => ColumnType::Int(*ty),
@@ -114,20 +114,19 @@ pub(super) enum Datum<'a> {
     Text(&'a [u8]),
     Bytes(&'a [u8]),
     List(Vec<Number>),
-    /// Text that is not in the record, for example a name that was looked up.
+    /// Text that the record does not contain, such as the name of a task.
     Made(Vec<u8>),
 }
 
-/// A number, with its sign.
+/// A number that is signed or unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
-    /// The number; as an `i64` if it is signed.
+    /// The bits of the number. If `signed`, they are those of an `i64`.
     pub word: u64,
     pub signed: bool,
 }
 
 impl Number {
-    /// Returns the number.
     #[inline]
     pub fn wide(self) -> i128 {
         if self.signed { i128::from(self.word as i64) } else { self.word.into() }
@@ -135,7 +134,7 @@ impl Number {
 }
 
 impl Datum<'_> {
-    /// Returns the value as text, for a column that has text for other events.
+    /// Returns the value as text. A column is text if it has text for another event type.
     pub fn text(&self) -> Vec<u8> {
         match self {
             Datum::Number(number) => number.wide().to_string().into_bytes(),
@@ -164,7 +163,8 @@ impl<'a> From<Value<'a>> for Datum<'a> {
 }
 
 impl Cell {
-    /// Returns the value as a number; `None` if the record ends before the value, or if the value is not a number.
+    /// Returns the value as a number. Returns `None` if the record ends before the value, or if the value is not a
+    /// number.
     #[inline]
     pub fn number(&self, input: &Input<'_>) -> Option<Number> {
         match self {
@@ -178,7 +178,7 @@ impl Cell {
         }
     }
 
-    /// Returns the value; `None` if the record ends before it, or if it is not known.
+    /// Returns the value. Returns `None` if the record ends before the value, or if perf-prof does not know it.
     pub fn datum<'a>(&self, input: &Input<'a>) -> Option<Datum<'a>> {
         match self {
             Cell::Null => None,
@@ -190,7 +190,7 @@ impl Cell {
             },
             Cell::Callchain => {
                 let frames = input.frames();
-                // Leave out inlined functions: their address is that of the function that contains them.
+                // Leave out inlined functions: they have the address of the function that contains them.
                 let own = |frame: &&std::sync::Arc<Frame>| !matches!(frame.origin, Origin::Inlined { .. });
                 let numbers = frames.iter().filter(own).map(|frame| Number { word: frame.addr, signed: false });
                 Some(Datum::List(numbers.collect()))

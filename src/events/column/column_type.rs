@@ -1,4 +1,4 @@
-//! The type of a column, and the type that fits the values of several event types.
+//! The type of a column. If event types have different types for a column, a type that fits all of them is chosen.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ pub enum ColumnType {
     Bool,
     /// Integers of this width and sign.
     Int(IntType),
-    /// Integers from -2^63 to 2^64 - 1, for a field that is signed in one event and unsigned in another. No integer
-    /// type of Arrow holds all of them.
+    /// Integers from -2^63 to 2^64 - 1, for a field that is signed in one event and unsigned in another. Arrow has no
+    /// integer type for this range.
     Decimal,
-    /// Text, encoded as a dictionary. Bytes that are not UTF-8 are shown as U+FFFD.
+    /// Text, encoded as a dictionary. Bytes that are not UTF-8 become U+FFFD.
     Text,
     /// Bytes.
     Binary,
@@ -27,11 +27,11 @@ pub enum ColumnType {
 
 use ColumnType::*;
 
-/// The name that a list's elements have in the schema. Other implementations of Arrow use the same name.
+/// The name of a list's elements in the schema, as other implementations of Arrow name them.
 const ITEM: &str = "item";
 
 impl ColumnType {
-    /// Returns a type that can hold the values of both types. This is text if no other type can.
+    /// Returns a type that fits the values of both types. If nothing else fits, this is text.
     pub fn with(self, other: ColumnType) -> ColumnType {
         const BIT: IntType = IntType { width: 1, signed: false };
         match (self, other) {
@@ -44,7 +44,7 @@ impl ColumnType {
         }
     }
 
-    /// Returns the type in Arrow.
+    /// Returns Arrow's type.
     pub fn data_type(self) -> DataType {
         match self {
             Bool => DataType::Boolean,
@@ -57,26 +57,25 @@ impl ColumnType {
         }
     }
 
-    /// Returns the memory of each row in bytes, without texts, bytes and elements of lists.
+    /// Returns the memory of a row, in bytes, without texts, byte strings and elements of lists.
     pub(super) fn bytes_of_row(self) -> usize {
         match self {
             Bool => 1,
             Int(ty) => ty.width.into(),
             Decimal => 16,
-            // The index of a text, and the key in a dictionary.
+            // The index of a text, and the key of the dictionary.
             Text => 8,
             Binary | List(_) => 4,
             Time => 8,
         }
     }
 
-    /// Returns the field of the elements of a list.
     pub(super) fn item(ty: IntType) -> Field {
         Field::new(ITEM, int(ty), false)
     }
 }
 
-/// Returns the smallest type that can hold the numbers of both types; `None` if no type can.
+/// Returns the smallest integer type that fits both types; `None` if there is none.
 fn integers(one: IntType, other: IntType) -> Option<IntType> {
     if one.signed == other.signed {
         return Some(IntType { width: one.width.max(other.width), signed: one.signed });

@@ -1,4 +1,4 @@
-//! The table of an aggregator as columns: first the columns of its key, then those of its amounts.
+//! The table of an aggregator as Arrow columns: first the parts of the key, then the amounts.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use arrow_schema::{ArrowError, Field, Schema};
 
 use crate::aggregate::{Amount, Groups, Key, KeyPart};
 
-/// The columns of a distribution that are percentiles.
+/// The columns with percentiles of a distribution.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0)];
 
-/// The number of decimal digits of the largest sums.
+/// The number of decimal digits that the largest sums have.
 const DIGITS: u8 = 38;
 
-/// Returns the rows of a table as columns.
+/// Returns the rows of a table as a batch of columns.
 pub fn of_groups(groups: &Groups) -> Result<RecordBatch, ArrowError> {
     let rows: Vec<(Key, Amount)> = groups.iter().collect();
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
@@ -44,7 +44,7 @@ pub fn of_groups(groups: &Groups) -> Result<RecordBatch, ArrowError> {
         let name = if groups.definition().value.is_some() { "sum" } else { "count" };
         columns.push((name.to_owned(), integers(amounts().map(|amount| Some(amount.weight())))?));
     }
-    // Rename a column of an amount if a key has the same name.
+    // Rename a column of amounts if a part of the key has the same name.
     let keys = groups.definition().keys.len();
     for at in keys..columns.len() {
         while columns[..keys].iter().any(|(name, _)| *name == columns[at].0) {
@@ -57,7 +57,8 @@ pub fn of_groups(groups: &Groups) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new_with_options(schema, columns.into_iter().map(|(_, array)| array).collect(), &options)
 }
 
-/// Returns the column of a part of the key: numbers, bytes or text. If the values are of several kinds, it is text.
+/// Returns the column of one part of the key: numbers, bytes or text. If the values are of different kinds, all become
+/// text.
 fn key(rows: &[(Key, Amount)], at: usize) -> Result<ArrayRef, ArrowError> {
     let parts = || rows.iter().map(|(key, _)| key.get(at).unwrap_or(&KeyPart::Missing));
     let all = |is: fn(&KeyPart) -> bool| parts().all(|part| is(part) || *part == KeyPart::Missing);
@@ -78,7 +79,7 @@ fn key(rows: &[(Key, Amount)], at: usize) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>()))
 }
 
-/// Returns a column of integers, of the smallest type that holds all of them.
+/// Returns a column of integers, in the smallest type that fits all of them.
 fn integers(numbers: impl Iterator<Item = Option<i128>> + Clone) -> Result<ArrayRef, ArrowError> {
     if let Ok(numbers) = narrow::<i64>(numbers.clone()) {
         return Ok(Arc::new(Int64Array::from(numbers)));
@@ -89,7 +90,6 @@ fn integers(numbers: impl Iterator<Item = Option<i128>> + Clone) -> Result<Array
     Ok(Arc::new(numbers.collect::<Decimal128Array>().with_precision_and_scale(DIGITS, 0)?))
 }
 
-/// Returns the numbers in a smaller type.
 fn narrow<T: TryFrom<i128>>(numbers: impl Iterator<Item = Option<i128>>) -> Result<Vec<Option<T>>, T::Error> {
     numbers.map(|number| number.map(T::try_from).transpose()).collect()
 }

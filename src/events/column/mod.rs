@@ -1,7 +1,7 @@
-//! Events as columns of Arrow arrays.
+//! Events as columns: Arrow arrays.
 //!
-//! A [`Plan`] says for each event type from which bytes of a record each column is read. [`Columns`] takes records in their
-//! order and makes batches of them: `RecordBatch` of the crate `arrow-array`.
+//! A [`Plan`] says how each column is read from the records of each event type. [`Columns`] collects records and makes
+//! batches of them: `RecordBatch` of the crate `arrow-array`.
 
 mod builder;
 mod cell;

@@ -7,9 +7,9 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::cell::Number;
 
-/// An element of a column of numbers.
+/// The Rust type of a column's numbers.
 pub(super) trait Element: Copy + Default {
-    /// Converts a number, which the column's type can hold.
+    /// Converts a number. The caller makes sure that the type can hold it.
     fn of(number: Number) -> Self;
 }
 
@@ -33,11 +33,10 @@ impl Element for i128 {
     }
 }
 
-/// A column of numbers.
 #[derive(Debug)]
 pub(super) struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
-    /// The rows without a number.
+    /// The indexes of the rows that have no number.
     missing: Vec<u32>,
 }
 
@@ -54,10 +53,11 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
         self.values.push(number.map(Element::of).unwrap_or_default());
     }
 
-    /// Notes that a row has no number. The caller also appends a value for the row. Rows must come in their order.
+    /// Notes that a row has no number. The caller also appends any value for the row, and calls this for rows in rising
+    /// order.
     #[inline]
     fn note_missing(&mut self, row: usize) {
-        // A `u32` is large enough for a batch: see `BatchLimit`.
+        // A batch has fewer rows than a `u32` can count (see `BatchLimit`).
         self.missing.push(row as u32);
     }
 
@@ -66,7 +66,7 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
         self.values.len()
     }
 
-    /// Returns the array, and leaves an empty column.
+    /// Returns the numbers as an Arrow array, and empties the column. Reserves capacity for `rows` new rows.
     pub fn finish(&mut self, rows: usize) -> PrimitiveArray<T> {
         let values = std::mem::replace(&mut self.values, Vec::with_capacity(rows));
         let nulls = nulls(values.len(), &self.missing);
@@ -75,7 +75,7 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
     }
 }
 
-/// Returns Arrow's validity bitmap; `None` if all rows have a value.
+/// Returns Arrow's validity bitmap; `None` if every row has a value.
 fn nulls(rows: usize, missing: &[u32]) -> Option<NullBuffer> {
     if missing.is_empty() {
         return None;
@@ -88,7 +88,7 @@ fn nulls(rows: usize, missing: &[u32]) -> Option<NullBuffer> {
 
 macro_rules! integers {
     ($($variant:ident $width:literal $signed:literal $ty:ty;)*) => {
-        /// A column of integers.
+        /// A column of integers, of any integer type.
         #[derive(Debug)]
         pub(super) enum Integers {
             $($variant(Numbers<$ty>),)*
@@ -103,7 +103,6 @@ macro_rules! integers {
                 }
             }
 
-            /// Appends a number.
             #[inline]
             pub fn push(&mut self, number: Option<Number>) {
                 match self {
@@ -111,14 +110,13 @@ macro_rules! integers {
                 }
             }
 
-            /// Appends numbers.
             pub fn extend(&mut self, numbers: impl Iterator<Item = Option<Number>>) {
                 match self {
                     $(Integers::$variant(column) => numbers.for_each(|number| column.push(number)),)*
                 }
             }
 
-            /// Appends integers, which the column's type can hold.
+            /// Appends integers. The caller makes sure that the column's type can hold them.
             #[inline]
             pub fn extend_words(&mut self, words: impl Iterator<Item = u64>) {
                 match self {
@@ -126,7 +124,7 @@ macro_rules! integers {
                 }
             }
 
-            /// Notes that a row has no integer. The caller also appends a word for the row.
+            /// Notes that a row has no integer. The caller also appends any word for the row.
             pub fn note_missing(&mut self, row: usize) {
                 match self {
                     $(Integers::$variant(column) => column.note_missing(row),)*

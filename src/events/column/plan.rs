@@ -1,4 +1,4 @@
-//! Columns that are resolved for event types: their types, and how they are read from records.
+//! Columns resolved for event types: the type of each column, and how it is read from records.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::event::{
     reader::{ReadError, names},
 };
 
-/// The name of the column with the addresses of call chains.
+/// The name of the column that holds the addresses of call chains.
 pub(super) const CALLCHAIN: &str = "_callchain";
 
-/// The columns of all events, before those of their fields.
+/// The columns that come first. The fields of the events follow.
 const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 
 /// The columns of several event types.
@@ -26,11 +26,11 @@ const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 pub struct Plan {
     pub(super) types: Vec<EventType>,
     pub(super) columns: Vec<ColumnPlan>,
-    /// The names and types of the columns in Arrow.
+    /// The names and Arrow types of the columns.
     pub schema: SchemaRef,
-    /// Whether addresses must be resolved to functions to read the columns.
+    /// Whether reading the columns needs the functions of addresses.
     pub needs_symbols: bool,
-    /// Whether times of the wall clock are needed.
+    /// Whether a column holds times of the wall clock.
     pub needs_realtime: bool,
 }
 
@@ -38,14 +38,14 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub(super) struct ColumnPlan {
     pub ty: ColumnType,
-    /// For each event type, how the column is read.
+    /// How the column is read from each event type.
     pub cells: Vec<Cell>,
 }
 
 /// Why a name cannot be a column.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
-    /// No event has a field or member of this name.
+    /// No event has a field or member with this name.
     #[error("no event has a field or member `{name}`{}", did_you_mean_quoted(.similar))]
     Unknown {
         /// The name.
@@ -59,7 +59,7 @@ pub enum PlanError {
         /// The name.
         name: String,
     },
-    /// No event has cgroups.
+    /// No event has a cgroup.
     #[error("no event has samples with a cgroup for `{name}`: use --all-cgroups, or record with it")]
     NoCgroup {
         /// The name.
@@ -80,8 +80,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Resolves columns for event types. If `columns` is `None`, all fields are columns. `is_delivered` says for each
-    /// event type whether its samples become rows.
+    /// Resolves columns for event types. If `columns` is `None`, all fields become columns. `is_delivered` says for
+    /// each event type whether its samples become rows.
     pub fn new(columns: Option<&[String]>, types: &[EventType], is_delivered: &[bool]) -> Result<Plan, PlanError> {
         let has_rows = |at: usize| is_delivered.get(at).copied().unwrap_or(true);
         let of_rows: Vec<&EventType> =
@@ -115,7 +115,7 @@ impl Plan {
 }
 
 fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnType), ReadError>>) -> PlanError {
-    // Prefer the error of an event that has the name, because it says more than the error of an event that lacks it.
+    // Prefer the error of an event that has the name: it says more than "unknown".
     let errors = resolved.into_iter().filter_map(Result::err);
     match errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown) {
         ReadError::Unknown => {
@@ -130,7 +130,7 @@ fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnT
     }
 }
 
-/// Returns the columns of all fields of all events, in the order of the events.
+/// Returns the names of all columns: those of all events, then the fields of each event in turn.
 fn all(types: &[&EventType]) -> Vec<String> {
     let mut columns: Vec<String> = FIRST.map(str::to_owned).into();
     if types.iter().any(|event| event.layout.has_cgroup()) {

@@ -1,4 +1,4 @@
-//! Rows that become batches.
+//! Collects rows, and makes batches of them.
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
@@ -16,25 +16,25 @@ use crate::event::{
     reader::{Facts, Input},
 };
 
-/// An event: the index of its type, and its record.
+/// An event that becomes a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// The index of the event type among those of the plan.
+    /// The index of the event type in the plan.
     pub event: usize,
     /// The whole record.
     pub record: &'a [u8],
 }
 
-/// Columns that rows are appended to, until they are taken as a batch.
+/// Columns to which rows are appended, until `take` returns them as a batch.
 pub struct Columns {
     plan: Plan,
-    /// The columns of integers at fixed places.
+    /// The columns of integers at fixed offsets.
     words: Words,
-    /// The other columns, with their indexes in the plan.
+    /// The other columns, each with its index in the plan.
     builders: Vec<(usize, Builder)>,
     rows: usize,
     limit: BatchLimit,
-    /// The memory that each row takes, without texts, bytes and elements of lists.
+    /// The memory of a row, in bytes, without texts, byte strings and elements of lists.
     bytes_of_row: usize,
 }
 
@@ -43,33 +43,32 @@ pub struct Columns {
 pub struct BatchLimit {
     /// The maximum number of rows.
     pub rows: usize,
-    /// The maximum memory of the columns, in bytes. The row that reaches this limit is still appended, so a batch may have a
-    /// little more.
+    /// The maximum memory of the columns, in bytes. The row that exceeds it is still appended.
     pub bytes: usize,
 }
 
 impl BatchLimit {
-    /// Returns the limit for batches of `rows` rows, of which `count` are filled at the same time. Together, they get a
-    /// quarter of the budget's share. The rest is needed because a batch has its texts in memory twice while it is
-    /// finished, and because finished batches wait until they are written.
+    /// Returns the limit for batches of `rows` rows. `count` batches are filled at the same time, and together get a
+    /// quarter of the budget's share. The rest is for two things: a batch has its texts in memory twice while it is
+    /// finished, and finished batches wait until they are written.
     pub fn new(rows: usize, budget: &Budget, count: usize) -> BatchLimit {
         BatchLimit { rows, bytes: (budget.share() / 4 / count.max(1)).min(MOST_BYTES) }
     }
 
-    /// Returns the number of rows for which memory is reserved.
+    /// Returns the number of rows to reserve capacity for.
     fn reserved(self, bytes_of_row: usize) -> usize {
         self.rows.min(RESERVED).min(self.bytes / bytes_of_row)
     }
 }
 
-/// The number of rows for which memory is reserved.
+/// The maximum number of rows to reserve capacity for.
 const RESERVED: usize = 1 << 16;
-/// The largest limit of a batch's memory. Larger batches would not make readers faster, and Arrow counts the bytes of a column
-/// in 31 bits.
+/// The maximum memory of a batch, in bytes. Larger batches do not make readers faster, and Arrow counts the bytes of a
+/// column in 31 bits.
 const MOST_BYTES: usize = 16 << 20;
 
 impl Columns {
-    /// Creates columns without rows, for batches with this limit.
+    /// Creates columns without rows. Batches have this limit.
     pub fn new(plan: Plan, limit: BatchLimit) -> Columns {
         let reserved = limit.reserved(bytes_of_row(&plan));
         let others = plan.columns.iter().enumerate().filter(|(_, column)| !is_of_words(column));
@@ -78,12 +77,12 @@ impl Columns {
         Columns { words: Words::new(&plan, reserved), plan, builders, rows: 0, limit, bytes_of_row }
     }
 
-    /// Returns how the columns are read.
+    /// Returns the plan of the columns.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Returns the number of rows that were appended since the last batch was taken.
+    /// Returns the number of rows since the last batch was taken.
     pub fn len(&self) -> usize {
         self.rows
     }
@@ -93,14 +92,14 @@ impl Columns {
         self.rows == 0
     }
 
-    /// Returns the number of rows that may be appended before the batch is full.
+    /// Returns how many rows can be appended before the batch is full.
     pub fn room(&self) -> usize {
         let contents: usize = self.builders.iter().map(|(_, builder)| builder.heap_bytes()).sum();
         let is_full = contents + self.rows * self.bytes_of_row >= self.limit.bytes && self.rows != 0;
         if is_full { 0 } else { self.limit.rows.saturating_sub(self.rows) }
     }
 
-    /// Appends a row. Ignores an event type that is not in the plan.
+    /// Appends a row. Ignores events whose type is not in the plan.
     #[inline]
     pub fn push(&mut self, Row { event, record }: Row<'_>, context: &Context) -> Result<(), ArrowError> {
         if event >= self.plan.types.len() {

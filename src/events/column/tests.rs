@@ -1,4 +1,4 @@
-//! Tests of columns on records that the tests make, with the formats of all tracepoints of a kernel.
+//! Tests of columns. The records are generated from the formats of all tracepoints of a kernel.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -25,7 +25,6 @@ use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use super::*;
 use crate::event::{Context, EventType, Format};
 
-/// All tracepoints of a kernel.
 const FORMATS: &[u8] = include_bytes!("../../python/testing/linux-6.18-x86_64.zst");
 
 const MEMBERS: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
@@ -59,7 +58,7 @@ fn batch(columns: Option<&[&str]>, types: &[EventType], rows: &[(usize, Vec<u8>)
     columns.take().unwrap()
 }
 
-/// A value of an array, in a form that does not depend on its type.
+/// A value of an Arrow array, whatever type the array has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shown {
     Null,
@@ -105,7 +104,7 @@ fn column(batch: &RecordBatch, name: &str) -> Vec<Shown> {
     (0..array.len()).map(|row| shown(array, row)).collect()
 }
 
-/// Returns the value of a field as event objects show it. They read the field with other code.
+/// Returns the value of a field as event objects show it. Event objects do not use the code under test.
 fn expected(event: &EventType, name: &str, raw: &[u8]) -> Shown {
     let field = event.format.tracepoint().unwrap().field(name).unwrap();
     let one = |value| match value {
@@ -135,13 +134,13 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
         let fields: Vec<String> =
             format.common_fields().iter().chain(format.fields()).map(|field| field.name.clone()).collect();
         let size = format.fields().iter().map(|field| field.offset + field.size).max().unwrap_or(8);
-        // The first record has all fields, the second one may end at any byte, and the third one ends before the first
-        // field is complete.
+        // The first record has all fields. The second record can end at any byte. The third record ends before its
+        // first field does.
         let bytes = |sizes| prop::collection::vec(any::<u8>(), sizes);
         let raws = (bytes(size..size + 24), bytes(0..size + 24), bytes(0..9));
         let raws = raws.new_tree(&mut runner).unwrap().current();
         let mut raws = [raws.0, raws.1, raws.2];
-        // Gives dynamic arrays (`__data_loc`) a valid place in the data.
+        // Dynamic arrays (`__data_loc`) get a valid place in the data.
         for field in format.fields().iter().filter(|field| field.type_text.contains("__data_loc")) {
             if let Some(place) = raws[0].get_mut(field.offset..field.offset + 4) {
                 place.copy_from_slice(&(9u32 << 16 | 3).to_ne_bytes());
@@ -163,7 +162,7 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
     assert!(events > 2_000, "{events}");
 }
 
-/// Returns the value as a column of type `ty` holds it, after the type was chosen to fit the values of several events.
+/// Returns the value as a column of type `ty` holds it. The type was chosen to fit the values of several events.
 fn fitted(value: Shown, ty: &DataType) -> Shown {
     let number = |value: &Shown| match value {
         Shown::Number(number) => number.to_string(),

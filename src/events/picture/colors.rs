@@ -1,4 +1,4 @@
-//! The colour palettes of flame graphs, with the names that flame graph tools use.
+//! The colour palettes of flame graphs, under the names that flame graph tools use.
 
 use std::str::FromStr;
 
@@ -14,14 +14,14 @@ pub struct Colors {
     meaning: Meaning,
 }
 
-/// The kind of data that a flame graph in these colours shows.
+/// What a flame graph in these colours shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Anything,
     OffCpu,
 }
 
-/// The error if there is no palette with this name.
+/// The error for an unknown name of a palette.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown colors '{0}'; choose one of offcpu, {names}", names = Palette::VARIANTS.join(", "))]
 pub struct UnknownColors(String);
@@ -36,7 +36,7 @@ impl FromStr for Colors {
     type Err = UnknownColors;
 
     fn from_str(name: &str) -> Result<Colors, UnknownColors> {
-        // Off-CPU flame graphs are usually blue.
+        // Off-CPU flame graphs are blue by convention.
         if name == "offcpu" {
             return Ok(Colors { palette: Palette::Basic(BasicPalette::Io), meaning: Meaning::OffCpu });
         }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::{Label, Stacks};
 
-/// The stacks of two sets with the weight in each.
+/// The stacks of two sets, each stack with its weight in both sets.
 #[derive(Debug)]
 pub struct StackDifference {
-    /// The stacks, each with its weight in the earlier set and in the later set. They are in an order in which each
-    /// function becomes one box.
+    /// The stacks, each with its weight in the earlier set and in the later set. In this order, each function becomes one
+    /// box.
     stacks: Vec<(String, u64, u64)>,
     before: u64,
     after: u64,
@@ -23,7 +23,7 @@ impl StackDifference {
             add(weights.entry(stack.to_owned()).or_default());
             let root = order.root();
             let end = stack.split(';').fold(root, |caller, name| order.child(caller, Label::Name(name)));
-            // A weight of 1 only marks the stack, so the sum of all weights cannot overflow.
+            // A weight of 1 only adds the stack to the order, so the sum of weights cannot overflow.
             let _ = order.add_weight(end, 1);
         };
         before.for_each(|stack, weight| add_stack(stack, &|sums| sums.0 += weight));
@@ -36,19 +36,19 @@ impl StackDifference {
         StackDifference { stacks, before: before.total(), after: after.total() }
     }
 
-    /// Returns whether there are no stacks in the later set.
+    /// Returns whether the later set is empty.
     pub fn is_without_later(&self) -> bool {
         self.after == 0
     }
 
-    /// Returns the lines of folded text. A line has the frames from the outermost, separated by `;`, then the weight in
-    /// the earlier set and the weight in the later set.
+    /// Returns folded text: in each line the frames, outermost first and separated by `;`, then the weight in the earlier
+    /// set and the weight in the later set.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, before, after)| format!("{stack} {before} {after}"))
     }
 
-    /// Like [`StackDifference::lines`], but scales the weights of the earlier set so that both sets have about the same
-    /// sum. So shares are compared, because the recordings may have different lengths.
+    /// Like [`StackDifference::lines`], but scales the earlier weights so that both sets have about the same sum. The
+    /// recordings may differ in length, so shares are compared.
     pub fn scaled_lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, before, after)| {
             let scaled = u128::from(*before) * u128::from(self.after) / u128::from(self.before.max(1));
@@ -68,7 +68,7 @@ mod tests {
         Ok(String::from_utf8(svg).unwrap())
     }
 
-    /// Returns the colour of the box of a function, as (red, green, blue).
+    /// Returns the colour of a function's box: red, green, blue.
     fn color(svg: &str, function: &str) -> [u8; 3] {
         let (_, from) = svg.split_once(&format!("<title>{function} (")).unwrap();
         let (_, from) = from.split_once("fill=\"rgb(").unwrap();
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn shares_are_compared_and_not_weights() {
-        // The second recording is ten times as long. `same` has half of the weight in each recording.
+        // The second recording is ten times as long. `same` has half of the weight in both recordings.
         let before = stacks(&[("same", 50), ("more", 10), ("less", 40)]);
         let after = stacks(&[("same", 500), ("more", 400), ("less", 100)]);
         let difference = StackDifference::new(&before, &after);

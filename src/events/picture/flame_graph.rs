@@ -1,4 +1,4 @@
-//! Draws stacks as a flame graph: an SVG that a browser can show, search and zoom.
+//! Draws stacks as a flame graph: an SVG in which a browser can search and zoom.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::{Colors, StackDifference, Stacks, printable};
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlameGraphStyle {
-    /// The title. `None` stands for the default title of the colours.
+    /// The title. `None` stands for the default title of `colors`.
     pub title: Option<String>,
     /// A line below the title.
     pub subtitle: Option<String>,
@@ -17,7 +17,7 @@ pub struct FlameGraphStyle {
     pub colors: Colors,
     /// The unit of the weights, for example `samples` or `us`.
     pub count_name: String,
-    /// The number by which weights are divided to show them in this unit; 0 stands for 1.
+    /// Weights are divided by this number before they are shown. 0 stands for 1.
     pub divisor: u64,
     /// The direction in which stacks grow.
     pub growth: StackDirection,
@@ -33,13 +33,13 @@ pub enum StackDirection {
     Down,
 }
 
-/// Why a flame graph was not drawn.
+/// Why a picture was not drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum DrawError {
-    /// There are no stacks.
+    /// There is nothing to draw.
     #[error("no stacks were added")]
     Empty,
-    /// The flame graph could not be written.
+    /// The picture could not be written.
     #[error(transparent)]
     Write(#[from] io::Error),
 }
@@ -52,8 +52,8 @@ pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(
     draw_lines(stacks.lines(), look, to)
 }
 
-/// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares its function's own share
-/// with that of the earlier set: red if it is larger, blue if it is smaller.
+/// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares the shares of its
+/// function in both sets: red if the later share is larger, blue if it is smaller.
 pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
     if difference.is_without_later() {
         return Err(DrawError::Empty);
@@ -71,12 +71,12 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
         StackDirection::Up => Direction::Straight,
         StackDirection::Down => Direction::Inverted,
     };
-    // If a function's name does not fit into its box, the end of the name is cut off, because the start is more useful.
+    // If a name does not fit into its box, cut off its end: its start says more.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // With this option, a function has the same colour in every flame graph.
+    // Gives a function the same colour in every flame graph.
     options.deterministic = true;
-    // The lines are in an order in which each function becomes one box. Without this option, inferno would sort them.
-    // With this option, it keeps their order, but starts with the last line, so they are passed in reverse.
+    // inferno would sort the lines otherwise, and a function could get several boxes. With this option, inferno keeps their
+    // order, but starts with the last line, so the lines are passed in reverse.
     options.flame_chart = true;
     options.factor = 1.0 / look.divisor.max(1) as f64;
     let mut svg = Vec::new();
@@ -84,12 +84,12 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     Ok(to.write_all(with_names(&String::from_utf8_lossy(&svg)).as_bytes())?)
 }
 
-/// The width in pixels of a picture that is shown alone, and the width of a letter, as in inferno.
+/// The width of a picture that is shown alone, and the width of a letter, in pixels, as inferno assumes them.
 const WIDTH: f64 = 1200.0;
 const LETTER: f64 = 7.1;
 
-/// Writes the functions' names into the boxes, each cut off to the width of its box. inferno leaves this to a script in the
-/// picture, which knows the picture's real width. But many programs that show pictures run no scripts.
+/// Writes the names of functions into the boxes, each shortened to the width of its box. In inferno's picture, a script does
+/// this, because it knows the real width. But many programs that show pictures run no scripts.
 fn with_names(svg: &str) -> String {
     const EMPTY: &str = "></text>";
     let mut parts = svg.split("<title>");
@@ -110,7 +110,7 @@ fn with_names(svg: &str) -> String {
     named
 }
 
-/// Shortens a name to this number of letters. An escape of XML such as `&lt;` counts as one letter.
+/// Shortens a name to this number of letters. An XML escape such as `&lt;` counts as one letter.
 fn shortened(name: &str, letters: usize) -> String {
     const ESCAPED: [(&str, &str); 5] =
         [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
@@ -138,7 +138,7 @@ mod tests {
         FlameGraphStyle { count_name: "samples".into(), ..FlameGraphStyle::default() }
     }
 
-    /// Returns the tooltip of each box.
+    /// Returns the tooltips of all boxes.
     fn boxes(svg: &str) -> Vec<&str> {
         svg.split("<title>").skip(1).map(|rest| rest.split_once("</title>").unwrap().0).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
         assert!(matches!(draw(&Stacks::default(), &samples(), Vec::new()), Err(DrawError::Empty)));
     }
 
-    /// inferno adds up the weights. Their sum would overflow if `Stacks` did not limit it.
+    /// inferno adds up the weights. `Stacks` limits their sum, which would overflow otherwise.
     #[test]
     fn the_heaviest_stacks_are_drawn() {
         let svg = svg(&stacks(&[("a", u64::MAX - 1), ("b", 1)]), &samples());

@@ -1,34 +1,34 @@
-//! The data of a heat map: counts of values over time, on a logarithmic scale.
+//! The data of a heat map: how often values occur over time, on a logarithmic scale.
 
 use std::collections::BTreeMap;
 
-/// The maximum number of columns. If the times would need more, columns become twice as wide, until they fit.
+/// The maximum number of columns. When times need more, columns become twice as wide, until they fit.
 const COLUMNS: u64 = 512;
 /// The base-2 logarithm of the number of rows for each power of two.
 const ROWS_LOG: u32 = 2;
 
-/// Counts of values by their time and their size.
+/// Counts values by time and by size.
 ///
-/// A column stands for 2^n ns. All columns have the same `n`, the smallest one for which all times fit into 512
-/// columns. So the result does not depend on the order in which values are added, and parts can be merged. Each power
-/// of two of the values has four rows.
+/// A column covers 2^n ns. All columns have the same `n`: the smallest `n` with which all times fit into 512 columns. So the
+/// result does not depend on the order of the values, and heat maps can be merged. Each power of two of the values has four
+/// rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatMap {
     /// The counts by column and row.
     cells: BTreeMap<(u64, u8), u64>,
-    /// The first and the last time in ns; `None` without values.
+    /// The first and the last time in ns; `None` if there are no values.
     times: Option<(u64, u64)>,
     below_zero: u64,
 }
 
-/// The count of a column and a row.
+/// The count in one column and one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The number of the column: the time at which it begins, divided by the width of a column, both in ns.
+    /// The number of the column: its start divided by its width, both in ns.
     pub column: u64,
     /// The number of the row.
     pub row: u8,
-    /// How many values were counted.
+    /// The number of values.
     pub count: u64,
 }
 
@@ -68,7 +68,7 @@ impl HeatMap {
         *count = count.saturating_add(n);
     }
 
-    /// Counts `n` values below zero. No row shows them.
+    /// Counts `n` values below zero, which have no row.
     pub fn add_below_zero(&mut self, n: u64) {
         self.below_zero = self.below_zero.saturating_add(n);
     }
@@ -85,7 +85,7 @@ impl HeatMap {
         }
     }
 
-    /// Restores a heat map from its cells, its first and last time, and its number of values below zero. Returns `None`
+    /// Restores a heat map from its cells, its first and last time, and the number of its values below zero. Returns `None`
     /// if a cell is not between these times.
     pub fn restored(cells: &[Cell], times: Option<(u64, u64)>, below_zero: u64) -> Option<HeatMap> {
         let mut map = HeatMap { cells: BTreeMap::new(), times, below_zero };
@@ -99,35 +99,35 @@ impl HeatMap {
         Some(map)
     }
 
-    /// Returns the counts by column, then by row.
+    /// Returns the counts, ordered by column and then by row.
     pub fn cells(&self) -> impl Iterator<Item = Cell> {
         self.cells.iter().map(|(&(column, row), &count)| Cell { column, row, count })
     }
 
-    /// Returns the first and the last time in ns, if there is a value.
+    /// Returns the first and the last time in ns; `None` if there are no values.
     pub fn times(&self) -> Option<(u64, u64)> {
         self.times
     }
 
-    /// Returns how many ns a column stands for.
+    /// Returns the width of a column in ns.
     pub fn column_width(&self) -> u64 {
         1 << self.shift()
     }
 
-    /// Returns how many values below zero there were.
+    /// Returns the number of values below zero.
     pub fn below_zero(&self) -> u64 {
         self.below_zero
     }
 
-    /// Returns how many values were counted.
+    /// Returns the number of all values.
     pub fn count(&self) -> u64 {
         self.cells.values().fold(self.below_zero, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the base-2 logarithm of a column's width in ns.
+    /// Returns the base-2 logarithm of the width of a column in ns.
     fn shift(&self) -> u32 {
         let (first, last) = self.times.unwrap_or_default();
-        // This value is at most two too small, so the loop has at most two rounds.
+        // This first guess is too small by two at most, so the loop has at most two rounds.
         let mut shift = (last - first).checked_ilog2().map_or(0, |power| power.saturating_sub(COLUMNS.ilog2()));
         while (last >> shift) - (first >> shift) >= COLUMNS {
             shift += 1;
@@ -135,7 +135,7 @@ impl HeatMap {
         shift
     }
 
-    /// Makes the columns wide enough for these times.
+    /// Makes columns wide enough for these times.
     fn reach(&mut self, first: u64, last: u64) {
         let before = self.shift();
         let (old_first, old_last) = self.times.unwrap_or((first, last));

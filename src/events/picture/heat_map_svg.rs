@@ -1,4 +1,4 @@
-//! Draws a heat map: an SVG with a box for each count, which shows its numbers under the mouse.
+//! Draws a heat map: an SVG with a box for each count. A box shows its numbers under the mouse.
 
 use std::{collections::BTreeMap, fmt::Write as _, io::Write};
 
@@ -20,9 +20,9 @@ pub struct HeatMapStyle {
     pub title: Option<String>,
     /// A line below the title.
     pub subtitle: Option<String>,
-    /// The title of the axis of the values. `None` stands for `value`.
+    /// The label of the axis of values. `None` stands for `value`.
     pub value: Option<String>,
-    /// The unit of the values. Values in `ns`, `us`, `ms` or `s` are each shown in the unit that fits the value.
+    /// The unit of the values. For `ns`, `us`, `ms` and `s`, each value is shown in the unit that fits it best.
     pub unit: String,
 }
 
@@ -34,13 +34,13 @@ const BOTTOM: f64 = 60.0;
 /// The height of all rows together, in pixels. It is smaller if a row would be higher than [`HIGHEST_ROW`].
 const ROWS: f64 = 420.0;
 const HIGHEST_ROW: f64 = 14.0;
-/// The colours (red, green, blue) of the smallest count, of a medium count, and of the largest count.
+/// The colours of the smallest count, of a medium count, and of the largest count: red, green, blue.
 const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0, 0.0, 40.0]];
-/// The maximum number of boxes in a heat map in which each box has a title of its own.
+/// The maximum number of boxes with titles of their own.
 const TITLES: usize = 2000;
-/// The number of colours of a heat map with many boxes.
+/// The number of different colours, if there are more boxes than `TITLES`.
 const SHADES: f64 = 24.0;
-/// The approximate number of times that are written below the columns.
+/// About how many times are written below the columns.
 const TIMES: u64 = 8;
 
 /// Writes the heat map to `to` as an SVG.
@@ -112,8 +112,8 @@ fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> 
     boxes
 }
 
-/// Returns the boxes as paths, for a heat map with many boxes: a title for each box would make the file large. The
-/// boxes of a row that have the same colour share one path and one title, which says how many values each of them has.
+/// Returns the boxes as paths: with many boxes, a title for each would make the file large. The boxes of a row with the same
+/// colour share one path and one title, which says how many values each box has.
 fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     let mut of_colors: BTreeMap<(u8, u32), (String, u64, u64)> = BTreeMap::new();
     for cell in cells {
@@ -137,7 +137,7 @@ fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     boxes
 }
 
-/// Returns the key of the colours, which shows the smallest and the largest count.
+/// Returns the legend of the colours, with the smallest and the largest count.
 fn key(y: f64, most: u64) -> Group {
     const STEPS: u32 = 24;
     let (width, height, right) = (6.0, 10.0, WIDTH - RIGHT - 40.0);
@@ -158,10 +158,10 @@ fn key(y: f64, most: u64) -> Group {
     key.add(label(left - 6.0, "end", "values in a box: 1")).add(label(right + 6.0, "start", &most.to_string()))
 }
 
-/// The geometry of the boxes.
+/// The positions of the boxes.
 struct Frame {
     first_column: f64,
-    /// The width of a column and the height of a row.
+    /// The width of a column and the height of a row, in pixels.
     column: f64,
     row: f64,
     /// The lowest and the highest row.
@@ -179,7 +179,7 @@ impl Frame {
         LEFT + (column - self.first_column) * self.column
     }
 
-    /// The upper edge of a row.
+    /// Returns the position of a row's upper edge, in pixels.
     fn y(&self, row: u8) -> f64 {
         TOP + f64::from(self.rows.1 - row) * self.row
     }
@@ -188,7 +188,7 @@ impl Frame {
         self.y(self.rows.0) + self.row
     }
 
-    /// Returns the powers of ten that are within the rows: for each, its vertical position in pixels and its label.
+    /// Returns the labels of the axis of values: each power of ten within the rows, with its vertical position in pixels.
     fn values(&self, unit: &str) -> Vec<(f64, String)> {
         let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
         let shown = powers.filter(|&power| lowest(self.rows.0) <= power && power <= highest(self.rows.1));
@@ -242,12 +242,12 @@ fn line(from: (f64, f64), to: (f64, f64)) -> Line {
     line.set("x2", rounded(to.0)).set("y2", rounded(to.1)).set("stroke", "#d0d0d0")
 }
 
-/// Rounds a position to hundredths of a pixel, so that files stay small.
+/// Rounds a position to a hundredth of a pixel, so that files stay small.
 fn rounded(place: f64) -> f64 {
     (place * 100.0).round() / 100.0
 }
 
-/// Returns the colour of a count. The scale is logarithmic, so that single slow requests are visible beside millions of others.
+/// Returns the colour of a count, on a logarithmic scale: single slow requests stay visible beside millions of others.
 fn color(count: u64, most: u64) -> String {
     let share = ((count as f64).ln() / (most.max(2) as f64).ln()).clamp(0.0, 1.0) * 2.0;
     let (from, to) = if share < 1.0 { (COLORS[0], COLORS[1]) } else { (COLORS[1], COLORS[2]) };
@@ -256,7 +256,7 @@ fn color(count: u64, most: u64) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Returns the smallest of 1, 2, 5, 10, 20, ... that is not below `at_least`.
+/// Returns the smallest of 1, 2, 5, 10, 20, 50, ... that is at least `at_least`.
 fn step(at_least: u64) -> u64 {
     let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
     let steps = powers.flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)));
@@ -299,7 +299,7 @@ mod tests {
         String::from_utf8(svg).unwrap()
     }
 
-    /// Returns the texts between these tags.
+    /// Returns the texts of all elements with this tag.
     fn texts<'a>(svg: &'a str, tag: &str) -> Vec<&'a str> {
         let (open, close) = (format!("<{tag}"), format!("</{tag}>"));
         let after = svg.split(&open).skip(1).filter_map(|rest| rest.split_once('>'));

@@ -1,13 +1,13 @@
-//! A histogram with a row for each power of two: as text in the format of BPF tools, or as HTML.
+//! A histogram with a row for each power of two, as text in the format of BPF tools, or as HTML.
 
 use std::ops::Range;
 
-/// Counts of values. There is one count for each power of two.
+/// Counts values by powers of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log2Histogram {
     /// The counts of the values 0 and 1, 2 and 3, 4 to 7, 8 to 15, ...
     rows: [u64; ROWS],
-    /// The number of values below zero, for example differences of two times in the wrong order.
+    /// The number of values below zero, such as differences of times in the wrong order.
     negative: u64,
 }
 
@@ -42,23 +42,24 @@ impl Log2Histogram {
         self.add_negative(other.negative);
     }
 
-    /// Returns how many values were counted.
+    /// Returns the number of all values.
     pub fn count(&self) -> u64 {
         self.rows.iter().fold(self.negative, |sum, row| sum.saturating_add(*row))
     }
 
-    /// Returns the rows that have a count: the smallest value of the row (`None` for values below zero) and the count.
+    /// Returns the rows that have a count: the smallest value of the row, and the count. The smallest value is `None` for
+    /// the row of values below zero.
     pub fn rows(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
         let rows = self.rows.iter().enumerate().map(|(at, &count)| (Some(low(at)), count));
         std::iter::once((None, self.negative)).chain(rows).filter(|&(_, count)| count != 0)
     }
 
-    /// Returns the histogram as text: a header, and one line for each row from the first row with a count to the last
-    /// row with a count. Values below zero have their own line at the top.
+    /// Returns the histogram as text: a header, and a line for each row from the first to the last one with a count. Values
+    /// below zero have a line at the top.
     pub fn text(&self, name: &str) -> String {
         let rows = self.shown_rows();
         let most = self.largest_count();
-        // Numbers of more than ten digits need columns of twice the width.
+        // Numbers of more than ten digits need twice the width.
         let number = if rows.end > 33 { 20 } else { 10 };
         let (indent, width) = (number / 2, number + number / 2 + 4);
         let mut text = format!("{:indent$}{name:<width$} : count     distribution", "");
@@ -75,7 +76,7 @@ impl Log2Histogram {
         text
     }
 
-    /// Returns the rows of [`Log2Histogram::text`] as a table in HTML, for notebooks.
+    /// Returns the same rows as [`Log2Histogram::text`], as an HTML table for notebooks.
     pub fn html(&self, name: &str) -> String {
         let most = self.largest_count();
         let name = escaped(name);
@@ -99,30 +100,30 @@ impl Log2Histogram {
         html + "</tbody></table>"
     }
 
-    /// Returns the rows from the first one with a count to the last one with a count.
+    /// Returns the rows from the first to the last one with a count.
     fn shown_rows(&self) -> Range<usize> {
         let first = self.rows.iter().position(|&count| count != 0);
         let last = self.rows.iter().rposition(|&count| count != 0);
         first.zip(last).map_or(0..0, |(first, last)| first..last + 1)
     }
 
-    /// Returns the largest count of a row, and at least 1.
+    /// Returns the largest count of a row; at least 1.
     fn largest_count(&self) -> u64 {
         self.rows.iter().copied().max().unwrap_or(0).max(self.negative).max(1)
     }
 }
 
-/// Returns text for HTML.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns a row's smallest value.
+/// Returns the smallest value of a row.
 fn low(row: usize) -> u64 {
     if row == 0 { 0 } else { 1 << row }
 }
 
-/// Returns a row's largest value.
+/// Returns the largest value of a row.
 fn high(row: usize) -> u64 {
     u64::MAX >> (63 - row)
 }
@@ -139,8 +140,8 @@ mod tests {
         let mut histogram = Log2Histogram::default();
         values.iter().for_each(|&(value, n)| histogram.add(value, n));
         histogram.add_negative(negative);
-        // `expect!` ignores the indentation that all lines have in common. A `|` before each line keeps the indentation
-        // of the histogram itself.
+        // `expect!` removes the common indentation of all lines. A `|` before each line keeps the indentation of the
+        // histogram.
         expect.assert_eq(&format!("|{}", histogram.text("usecs").replace('\n', "\n|")));
     }
 

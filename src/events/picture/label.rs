@@ -1,10 +1,10 @@
-//! The name of a frame in folded stacks and in a flame graph.
+//! The names of frames in folded stacks and flame graphs.
 
 use std::borrow::Cow;
 
 use perf_prof_format::control_characters::is_command;
 
-/// The suffix in the names of kernel frames, which palettes recognise and flame graphs hide.
+/// The suffix of the names of kernel frames. Palettes recognise it, and flame graphs hide it.
 pub const KERNEL_SUFFIX: &str = "_[k]";
 
 /// The label of a frame.
@@ -14,9 +14,9 @@ pub enum Label<'a> {
     Name(&'a str),
     /// A function of the kernel.
     Kernel(&'a str),
-    /// An address in user space without a symbol. The text is the mapped file, or `[unknown]`.
+    /// An address in user space without a symbol: the mapped file, or `[unknown]`.
     InFile(&'a str),
-    /// An address in the kernel without a symbol. The text stands for the kernel or for a kernel module.
+    /// An address in the kernel without a symbol: a name of the kernel or of a module.
     InKernel(&'a str),
 }
 
@@ -24,7 +24,7 @@ impl Label<'_> {
     /// The number of kinds of labels.
     pub const KINDS: usize = 4;
 
-    /// Returns the number of the label's kind, and the label's text. Two labels with the same kind and text are equal.
+    /// Returns the number of the label's kind, and its text. Labels are equal if both are equal.
     pub fn parts(&self) -> (usize, &str) {
         match self {
             Label::Name(text) => (0, text),
@@ -34,7 +34,7 @@ impl Label<'_> {
         }
     }
 
-    /// Returns the frame's name. The names of kernel frames end in [`KERNEL_SUFFIX`].
+    /// Returns the name of the frame. Names of kernel frames end with [`KERNEL_SUFFIX`].
     pub fn text(&self) -> String {
         match self {
             Label::Name(name) => frame(name).into_owned(),
@@ -45,7 +45,7 @@ impl Label<'_> {
     }
 }
 
-/// Returns the name of a frame without a symbol, made from the name of its file, for example `[libc.so.6]`.
+/// Returns the name of a frame without a symbol: the name of its file in brackets, for example `[libc.so.6]`.
 fn unnamed(file: &str) -> String {
     let file = frame(file);
     let file = file.trim_start_matches('[').trim_end_matches(']');
@@ -57,8 +57,8 @@ fn unnamed(file: &str) -> String {
 
 const UNKNOWN: &str = "[unknown]";
 
-/// Returns `name` in a form that is valid in folded stacks. In a line of folded stacks, semicolons separate the frames,
-/// and the last space separates the weight from the frames.
+/// Returns a name in a form that is valid in folded stacks. There, `;` separates frames, and the last space separates the
+/// frames from the weight.
 fn frame(name: &str) -> Cow<'_, str> {
     let mut name = printable(name.trim());
     if name.is_empty() {
@@ -67,11 +67,11 @@ fn frame(name: &str) -> Cow<'_, str> {
     if name.contains(';') {
         name = name.replace(';', ":").into();
     }
-    // Tools would read a line that starts with `# ` as a comment.
+    // Flame graph tools take a line that starts with `# ` for a comment.
     if let Some(rest) = name.strip_prefix("# ") {
         name = format!("#_{rest}").into();
     }
-    // Tools would read a number at the end of the name as the first weight, and the real weight as a second one.
+    // Flame graph tools would take a number at the end of the name for a weight.
     if let Some((begin, end)) = name.rsplit_once(' ')
         && end.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
     {
@@ -80,10 +80,10 @@ fn frame(name: &str) -> Cow<'_, str> {
     name
 }
 
-/// Replaces each character that cannot be part of a line or of XML with a `?`. Names may contain any bytes, because a
-/// task can choose its name.
+/// Replaces each character that may not be in a line or in XML by `?`. A name may contain any bytes, because tasks choose
+/// their names.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    // Besides control characters, XML 1.0 (section 2.2) excludes two code points that are not characters.
+    // XML 1.0 (section 2.2) allows no control characters, and not these two code points.
     let bad = |c: char| c.is_control() || is_command(c) || matches!(c, '\u{fffe}' | '\u{ffff}');
     if text.contains(bad) { text.replace(bad, "?").into() } else { text.into() }
 }

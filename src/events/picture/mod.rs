@@ -1,5 +1,5 @@
-//! Pictures of many events: stacks as a flame graph, values as a histogram or, over time, as a heat map, slices as a
-//! timeline.
+//! Pictures of many events: flame graphs of stacks, histograms of values, heat maps of values over time, and timelines of
+//! slices.
 
 mod colors;
 mod difference;

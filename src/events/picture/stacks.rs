@@ -1,7 +1,7 @@
-//! Stacks with weights, merged as they are added. A stack is a node in a tree of frames, so adding a known stack takes
-//! two look-ups per frame and no memory.
+//! Stacks with weights. A stack is a node in a tree of frames, and equal stacks are merged as they are added. To add a known
+//! stack takes two lookups for each frame, and no memory.
 //!
-//! Stacks are drawn in the order of the tree. Tools for flame graphs sort the lines of folded text instead. This splits the box
+//! Stacks are drawn in the order of the tree. Flame graph tools sort the lines of folded text instead. This splits the box
 //! of `f`, because `f.part.0` sorts between `f` and `f;g`.
 
 use std::collections::HashMap;
@@ -10,22 +10,22 @@ use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
 use super::Label;
 
-/// Many stacks, each with the sum of its weights.
+/// A tree of stacks, each with the sum of its weights.
 #[derive(Debug)]
 pub struct Stacks {
     nodes: Vec<Node>,
-    /// Finds the node of a frame. The key is the node of the frame's caller and the index of the frame's name.
+    /// The node of each frame, by the node of the frame's caller and the index of the frame's name.
     children: HashMap<(usize, usize), usize>,
     names: Vec<String>,
-    /// For each kind of label, maps the text of a label to an index in `names`.
+    /// For each kind of label: the text of a label, and its index in `names`.
     labels: [HashMap<Box<str>, usize>; Label::KINDS],
     stacks: usize,
     total: u64,
     memory: Holding,
 }
 
-/// The memory of a node of the tree, and that of a label with its name in addition to their texts, both with the spare
-/// room of growing tables.
+/// The memory of a node, and of a label with its name, in bytes, without their texts. Includes the spare capacity of the
+/// tables.
 const NODE: usize = 160;
 const LABEL: usize = 256;
 
@@ -42,7 +42,7 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackNode(usize);
 
-/// The error that is returned if the sum of all weights does not fit into a `u64`.
+/// The error if the sum of all weights exceeds a `u64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the weights add up to more than 2**64 - 1")]
 pub struct WeightOverflow;
@@ -63,12 +63,12 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// Creates an empty tree with memory from this budget.
+    /// Creates an empty tree. Its memory comes from this budget.
     pub fn within(budget: &Budget) -> Stacks {
         Stacks { memory: budget.hold(HeldFor::Tables), ..Stacks::default() }
     }
 
-    /// Like [`Stacks::child`], but returns `None` if there is no memory for another node.
+    /// Like [`Stacks::child`], but returns `None` if there is no memory for a new node.
     pub fn child_with_room(&mut self, caller: StackNode, label: Label<'_>) -> Option<StackNode> {
         let (kind, text) = label.parts();
         let name = self.labels[kind].get(text);
@@ -83,14 +83,13 @@ impl Stacks {
         Some(self.child(caller, label))
     }
 
-    /// Returns the node at which every stack starts. It has no frame. It is the caller of each outermost frame.
+    /// Returns the root, the caller of all outermost frames. It has no frame.
     pub fn root(&self) -> StackNode {
         StackNode(0)
     }
 
-    /// Returns the node of the frame `label` that is called from the node `caller`. Adds the node if it does not exist
-    /// yet. Adjacent frames without symbols in the same file share one node, because a second one would say nothing
-    /// more.
+    /// Returns the node of the frame `label` that the node `caller` called. Adds the node if it is new. Adjacent frames
+    /// without a symbol in the same file share a node, because further nodes would say nothing more.
     pub fn child(&mut self, caller: StackNode, label: Label<'_>) -> StackNode {
         let is_unknown = matches!(label, Label::InFile(_) | Label::InKernel(_));
         let name = self.name(label);
@@ -105,8 +104,8 @@ impl Stacks {
         StackNode(node)
     }
 
-    /// Adds `weight` to the weight of the stack that ends at the node `end`. A stack without frames counts as a stack
-    /// with one unknown frame.
+    /// Adds a weight to the stack that ends at the node `end`. A stack without frames becomes a stack with one unknown
+    /// frame.
     pub fn add_weight(&mut self, mut end: StackNode, weight: u64) -> Result<(), WeightOverflow> {
         if end == self.root() {
             end = self.child(end, Label::Name(""));
@@ -123,7 +122,7 @@ impl Stacks {
         self.total
     }
 
-    /// Returns the number of different stacks that have a weight.
+    /// Returns the number of different stacks with a weight.
     pub fn len(&self) -> usize {
         self.stacks
     }
@@ -138,7 +137,7 @@ impl Stacks {
         if let Some(&known) = self.labels[kind].get(text) {
             return known;
         }
-        // Different labels may have the same text. They share one name, because users cannot tell them apart.
+        // Labels of different kinds may have the same text. Readers cannot tell them apart, so they share one name.
         let shown = label.text();
         let name = match self.labels[0].get(shown.as_str()) {
             Some(&known) => known,
@@ -152,15 +151,15 @@ impl Stacks {
         name
     }
 
-    /// Calls `visit` with each stack that has a weight, and with this weight. Frames are separated by `;`, the
-    /// outermost first. Stacks that share their outer frames are adjacent. If the lines were sorted as text, this would
-    /// not be so: `f.part.0` would come between `f` and `f;g`.
+    /// Calls `visit` with each stack that has a weight, and with the weight. A stack is text: its frames, outermost first
+    /// and separated by `;`. Stacks with common outer frames follow each other. Sorted lines would not have this order:
+    /// `f.part.0` would come between `f` and `f;g`.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&str, u64)) {
         let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
             called[node.caller].push(at);
         }
-        // The order is descending, because the last node is visited first.
+        // In descending order, because the last element is visited first.
         for nodes in &mut called {
             nodes.sort_unstable_by(|&a, &b| self.names[self.nodes[b].name].cmp(&self.names[self.nodes[a].name]));
         }
@@ -180,7 +179,7 @@ impl Stacks {
         }
     }
 
-    /// Returns the lines of folded text: the frames from the outermost, separated by `;`, then the weight.
+    /// Returns folded text: in each line the frames, outermost first and separated by `;`, then the weight.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::with_capacity(self.stacks);
         self.for_each(|stack, weight| lines.push(format!("{stack} {weight}")));
@@ -188,7 +187,7 @@ impl Stacks {
     }
 }
 
-/// Returns stacks with their weights, for tests. The functions of a stack are separated by `/`, the outermost first.
+/// Makes stacks for tests. `/` separates the functions of a stack, outermost first.
 #[cfg(test)]
 pub(super) fn stacks(of: &[(&str, u64)]) -> Stacks {
     let mut stacks = Stacks::default();
@@ -268,7 +267,7 @@ mod tests {
         });
         let added = added.count();
         assert!((100..5000).contains(&added) && budget.held() <= budget.share(), "{added}");
-        // A node that already exists needs no more memory.
+        // A node that exists needs no memory.
         assert!(stacks.child_with_room(stacks.root(), Label::Name("f0")).is_some());
         assert!(stacks.child_with_room(stacks.root(), Label::Name("f1")).is_none());
     }

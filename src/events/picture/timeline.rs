@@ -1,10 +1,10 @@
-//! A timeline: slices, instants and values of counters on named tracks. Does not know the format of files.
+//! A timeline: slices, instants and counter values on named tracks. It does not know file formats.
 
 use std::collections::HashMap;
 
 use thiserror::Error;
 
-/// A timeline. Times are in nanoseconds of any clock.
+/// A timeline. Times are in nanoseconds, on any clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     tracks: Vec<Track>,
@@ -15,15 +15,15 @@ pub struct Timeline {
     flows: Vec<(EntryId, EntryId)>,
 }
 
-/// The number of a track.
+/// The number of a track: its index in the list of tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrackId(pub u32);
 
-/// The number of an entry: a slice, an instant or a value of a counter.
+/// The number of an entry: a slice, an instant or a counter value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryId(pub u32);
 
-/// The number of a name that several entries share.
+/// The number of a name. Several entries can share a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u32);
 
@@ -32,9 +32,9 @@ pub struct NameId(pub u32);
 pub struct Track {
     /// Its name.
     pub name: String,
-    /// The track below which it is shown.
+    /// The track below which this track is shown.
     pub parent: Option<TrackId>,
-    /// What it shows; `None` as long as it has no entries.
+    /// What it shows; `None` until it has an entry.
     pub content: Option<Content>,
 }
 
@@ -47,35 +47,35 @@ pub enum Content {
     Counter,
 }
 
-/// A slice, an instant or a value of a counter.
+/// A slice, an instant or a counter value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// The track.
     pub track: TrackId,
-    /// The name; values of counters have none.
+    /// The name; `None` for a counter value.
     pub name: Option<NameId>,
     /// The start, in ns.
     pub time: u64,
     /// The kind of the entry.
     pub shape: Shape,
-    /// The arguments, with their names.
+    /// The arguments, each with its name.
     pub arguments: Box<[(NameId, Argument)]>,
-    /// The functions that were called, outermost first. Empty if they are not known.
+    /// The functions on the stack, outermost first. Empty if they are unknown.
     pub stack: Box<[NameId]>,
 }
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// A slice that begins at the entry's time and lasts for this many ns.
+    /// A slice that starts at the entry's time and lasts this many ns.
     Slice(u64),
     /// An instant.
     Instant,
-    /// A counter has a new value.
+    /// A new value of a counter.
     Value(Number),
 }
 
-/// The value of a counter.
+/// A counter value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// An integer.
@@ -91,34 +91,34 @@ pub enum Argument {
     Bool(bool),
     /// An integer that may be negative.
     Int(i64),
-    /// A large integer.
+    /// An integer above the largest `i64`.
     Uint(u64),
-    /// A number with a fraction.
+    /// A floating-point number.
     Float(f64),
     /// Text.
     Text(String),
 }
 
-/// The reason why an entry, a flow or another timeline cannot be added to a timeline.
+/// Why something cannot be added to a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TimelineError {
-    /// A track cannot show both slices and a counter.
+    /// The track shows slices and the new entry is a counter value, or the other way round.
     #[error("the track {name} shows {shown}, and cannot show {wanted} too")]
     Content {
         /// The track's name.
         name: String,
         /// What it shows.
         shown: &'static str,
-        /// The content that cannot be added.
+        /// What cannot be added.
         wanted: &'static str,
     },
-    /// The track is one of another timeline.
+    /// The track belongs to another timeline.
     #[error("the track does not belong to this timeline")]
     Track,
-    /// A flow starts or ends at an entry that does not exist or is a value of a counter.
+    /// A flow starts or ends at an entry that does not exist, or that is a counter value.
     #[error("there is no slice or instant {0} in this timeline")]
     Entry(u32),
-    /// There are more entries than can be numbered.
+    /// There are more entries than a `u32` can number.
     #[error("a timeline has at most {} entries", u32::MAX)]
     Full,
 }
@@ -133,7 +133,7 @@ impl Content {
 }
 
 impl Timeline {
-    /// Returns the track with this name below `parent`. Creates it if there is none.
+    /// Returns the track called `name` below `parent`. Creates it if it does not exist.
     pub fn track(&mut self, name: &str, parent: Option<TrackId>) -> Result<TrackId, TimelineError> {
         if parent.is_some_and(|TrackId(parent)| parent as usize >= self.tracks.len()) {
             return Err(TimelineError::Track);
@@ -148,7 +148,7 @@ impl Timeline {
         Ok(track)
     }
 
-    /// Adds a slice, an instant or a value. Values of counters have no name.
+    /// Adds an entry. A counter value has no name.
     pub fn add(
         &mut self,
         track: TrackId,
@@ -172,7 +172,7 @@ impl Timeline {
         Ok(entry)
     }
 
-    /// Sets the stack of an entry: the functions that were called, outermost first.
+    /// Sets the functions on the stack of an entry, outermost first.
     fn set_stack<'a>(
         &mut self,
         EntryId(entry): EntryId,
@@ -183,7 +183,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Adds an arrow from one slice or instant to another one.
+    /// Adds an arrow from one slice or instant to another.
     pub fn flow(&mut self, from: EntryId, to: EntryId) -> Result<(), TimelineError> {
         for EntryId(entry) in [from, to] {
             let found = self.entries.get(entry as usize);
@@ -195,11 +195,11 @@ impl Timeline {
         Ok(())
     }
 
-    /// Adds everything that is in another timeline. Tracks with the same name and the same parent become one.
+    /// Adds everything in another timeline. Tracks with the same name and the same parent become one track.
     pub fn update(&mut self, other: &Timeline) -> Result<(), TimelineError> {
         let mut tracks: Vec<TrackId> = Vec::with_capacity(other.tracks.len());
         for Track { name, parent, .. } in &other.tracks {
-            // A parent is always created before its children.
+            // A parent is created before its children.
             let parent = parent.and_then(|TrackId(parent)| tracks.get(parent as usize).copied());
             tracks.push(self.track(name, parent)?);
         }
@@ -218,12 +218,12 @@ impl Timeline {
         Ok(())
     }
 
-    /// Returns the tracks. The index of a track is its number. A parent comes before its children.
+    /// Returns the tracks, ordered by number. Parents come before their children.
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
     }
 
-    /// Returns the names of entries and arguments. The index of a name is its number.
+    /// Returns the names of entries and arguments, ordered by number.
     pub fn names(&self) -> &[String] {
         &self.names
     }

@@ -12,15 +12,15 @@ use crate::event::SpanFormat;
 /// The names of the methods of events.
 pub const METHODS: [&str; 8] = ["keys", "values", "items", "get", "to_dict", "print", "array", "text"];
 
-/// Returns the expression with which a script reads a field that is not an attribute of its event; `None` for a field
-/// that is an attribute. A field is not an attribute if a method of events has its name, or if the name has a meaning
-/// in Python.
+/// Returns the expression with which a script reads a field that is not an attribute of its event, such as `event['keys']`.
+/// A field is not an attribute if its name is that of a method of events, or has a meaning in Python. Returns `None` for
+/// attributes.
 pub fn access_by_key(name: &str) -> Option<String> {
     let is_special = name.len() > 4 && name.starts_with("__") && name.ends_with("__");
     (METHODS.contains(&name) || is_special).then(|| format!("event['{name}']"))
 }
 
-/// The members that only spans have, with their types and descriptions.
+/// The members that only spans have: name, type and description.
 pub const SPAN_MEMBERS: [(&str, &str, &str); 4] = [
     ("begin", "PerfEvent", "the event that began the span"),
     ("end", "PerfEvent", "the event that ended the span; None if the span is open"),
@@ -28,7 +28,7 @@ pub const SPAN_MEMBERS: [(&str, &str, &str); 4] = [
     ("comm", "str", "name of the task at the end of the span"),
 ];
 
-/// Returns the members that only spans have, except members that are hidden by a field with the same name.
+/// Returns the members that only spans have. Leaves out members that a field of the same name hides.
 pub fn span_members(fields: &[Field]) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SPAN_MEMBERS.into_iter().filter(|(name, ..)| fields.iter().all(|field| field.name != *name))
 }
@@ -44,7 +44,7 @@ pub fn python_type(field: &Field) -> &'static str {
     }
 }
 
-/// Returns the expression with which a script gets the integers of an array field; `None` for other fields.
+/// Returns the expression with which a script reads the integers of an array field; `None` for other fields.
 pub fn array_access(field: &Field) -> Option<String> {
     match field.kind.element() {
         Some(ElementType::Int { .. }) => Some(format!("event.array('{}')", field.name)),
@@ -52,17 +52,17 @@ pub fn array_access(field: &Field) -> Option<String> {
     }
 }
 
-/// Returns the line of a docstring that describes a field, for example `prio : int    (C: int)`.
+/// Returns the docstring line of a field, for example `prio : int    (C: int)`.
 pub fn field_line(field: &Field) -> String {
     let name = &field.name;
     let note: String =
         access_by_key(name).into_iter().chain(array_access(field)).map(|note| format!("; {note}")).collect();
     let line = format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type());
-    // The format in a recording may have any characters, but the docstring has one line for each field.
+    // A format in a recording may contain any characters, but the docstring has one line for each field.
     without_controls(&line).into_owned()
 }
 
-/// Returns the line of a docstring that describes a field of a span. For a source, the line says what the field holds.
+/// Returns the docstring line of a span's field. For a source, the line says what the field means.
 pub fn span_field_line(span: &SpanFormat, field: &Field) -> String {
     match span.about(&field.name) {
         "" => field_line(field),
@@ -77,7 +77,7 @@ pub fn span_field_line(span: &SpanFormat, field: &Field) -> String {
     }
 }
 
-/// Returns the Python type of a sample's member.
+/// Returns the Python type of a member of a sample.
 pub fn member_python_type(member: SampleMember) -> &'static str {
     match member.kind() {
         MemberType::Int => "int",
@@ -87,8 +87,7 @@ pub fn member_python_type(member: SampleMember) -> &'static str {
     }
 }
 
-/// Returns the line of a docstring that describes a member of a sample, for example `ip : int    (address of the
-/// instruction)`.
+/// Returns the docstring line of a member of a sample, for example `ip : int    (address of the instruction)`.
 pub fn member_line(member: SampleMember) -> String {
     format!("{} : {}    ({})", member.name(), member_python_type(member), member.doc())
 }

@@ -1,4 +1,4 @@
-//! Writes script templates and types for event types, and the lines that describe the fields of events.
+//! Writes script templates and types for events, and lines that describe their fields.
 
 mod field;
 mod perf_script;

@@ -1,5 +1,5 @@
-//! The template of a script for `perf script -s` and `perf-prof script -s`: a handler for each tracepoint, which prints
-//! every field.
+//! The template of a script for `perf script -s` and `perf-prof script -s`. Its handlers print every field of each
+//! tracepoint.
 
 use std::{collections::HashSet, fmt::Write};
 
@@ -10,17 +10,17 @@ use perf_prof_format::{
 
 use crate::event::{EventType, Format};
 
-/// Whether scripts see the true sign of negative values in fields that are narrower than 8 bytes.
+/// How scripts see negative values in fields that are narrower than 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldSigns {
-    /// As in perf, as large positive numbers.
+    /// As large positive numbers, like in perf.
     #[default]
     AsPerf,
-    /// With their true sign.
+    /// As negative numbers.
     True,
 }
 
-/// The first line of a script whose fields have their true sign. The kernel reads this line when the file is executed.
+/// The first line of a script with [`FieldSigns::True`]. The kernel reads this line when it executes the file.
 const SIGNED_FIRST_LINE: &str = "#!/usr/bin/env -S perf-prof script --signed -s\n";
 
 const BEGIN: &str = r#"# A script for `perf-prof script -s`, with a handler for each tracepoint of a recording. perf runs it too.
@@ -98,8 +98,8 @@ def dict_text(a_dict, separator):
     return separator.join("%s=%s" % item for item in sorted(a_dict.items()))
 "#;
 
-/// Returns the text of a script with a handler for each tracepoint among `events`, in the order of the tracepoints'
-/// ids. If `events` also has events that are not tracepoints, the script has a function for their samples too.
+/// Returns a script with a handler for each tracepoint in `events`, in the order of their ids. For events that are not
+/// tracepoints, the script has a function that gets all their samples.
 pub fn perf_script_template(events: &[EventType], signs: FieldSigns) -> String {
     let mut text = String::from(match signs {
         FieldSigns::AsPerf => "",
@@ -111,7 +111,7 @@ pub fn perf_script_template(events: &[EventType], signs: FieldSigns) -> String {
     tracepoints.sort_by_key(|(format, _)| format.id);
     let mut written = HashSet::new();
     for (format, name) in &tracepoints {
-        // If an event's name cannot be the name of a function, its samples go to trace_unhandled.
+        // If an event's name is not valid for a function, its samples go to trace_unhandled().
         if is_usable_name(name) && written.insert(name) {
             handler(&mut text, format, name);
         }
@@ -145,7 +145,7 @@ fn handler(text: &mut String, format: &EventFormat, name: &str) {
     text.push_str("    )\n    print_sample(perf_sample_dict)\n    print_callchain(common_callchain)\n");
 }
 
-/// Returns a list of parameters, broken into lines.
+/// Joins parameters, and breaks them into lines.
 fn lines(parameters: &[String]) -> String {
     const LONGEST: usize = 110;
     let (mut text, mut line) = (String::new(), String::new());
@@ -161,8 +161,7 @@ fn lines(parameters: &[String]) -> String {
     if line.is_empty() { text } else { text + &line + "\n" }
 }
 
-/// The names that the code of a handler uses. A parameter must not have one of them, because it would hide the object
-/// with this name.
+/// The names that the code of a handler uses. A parameter with such a name would hide the object with this name.
 const USED_NAMES: [&str; 15] = [
     "event_name",
     "context",
@@ -181,7 +180,7 @@ const USED_NAMES: [&str; 15] = [
     "symbol_str",
 ];
 
-/// Names that Python does not allow for parameters: its keywords, and `__debug__`.
+/// The names that Python does not allow for parameters: its keywords, and `__debug__`.
 const KEYWORDS: [&str; 36] = [
     "False",
     "None",
@@ -221,8 +220,8 @@ const KEYWORDS: [&str; 36] = [
     "__debug__",
 ];
 
-/// Returns whether Python allows a name for functions and parameters. It accepts only ASCII names, because Python regards some
-/// names with other letters as the same name.
+/// Returns whether a name can be that of a function or a parameter. Accepts only ASCII, because Python takes some names with
+/// other letters for the same name.
 fn is_usable_name(name: &str) -> bool {
     starts_a_name(name) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !KEYWORDS.contains(&name)
 }
@@ -231,8 +230,8 @@ fn starts_a_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// Returns the name of the parameter for a field: the field's name, if Python allows it. Otherwise, `_` replaces each
-/// character that is not allowed. `_` is appended until the name is allowed and no other parameter has it.
+/// Returns the parameter for a field: the name of the field if Python allows it. Otherwise replaces each invalid character
+/// by `_`. Appends `_` until the name is valid and differs from the other parameters.
 fn parameter(field: &str, taken: &mut HashSet<String>) -> String {
     let mut name = field.to_owned();
     if !is_usable_name(field) {
@@ -247,16 +246,16 @@ fn parameter(field: &str, taken: &mut HashSet<String>) -> String {
     name
 }
 
-/// Returns text as a string literal of Python. It escapes the text, because the text comes from a recording, which anybody may
-/// have made.
+/// Returns text as a Python string literal. The text is escaped, because anybody may have made the recording that contains
+/// it.
 fn literal(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{}\"", without_controls(&escaped))
 }
 
-/// Returns the function of `Core` that gives the names of a field's values; `None` if the print format has no names for
-/// them. As in perf, the names belong to the first field after the helper's parenthesis. If the print format has both
-/// flags and symbols for a field, the flags are used.
+/// Returns the function of perf's module `Core` that names the values of a field; `None` if the print format names none. As
+/// in perf, the names belong to the first field after the parenthesis of the helper. If the print format has both flags and
+/// symbols for a field, flags are taken.
 fn names_of_values(print_fmt: &str, field: &Field) -> Option<&'static str> {
     let helpers = [("__print_flags", "flag_str"), ("__print_symbolic", "symbol_str")];
     let names = |helper: &str| {
@@ -351,10 +350,11 @@ mod tests {
     #[test]
     fn text_of_a_format_is_never_code() {
         assert_eq!(literal("a\"+b\\n\n\r\u{85}{}%s"), r#""a\"+b\\n\x0a\x0d\x85{}%s""#);
-        // The kernel's formats allow nearly all characters in the name of a pointer to a function.
+        // In the kernel's formats, nearly all characters are possible in the name of a pointer to a function.
         let hostile = ["(*x\"],print#)(int)", "(*y\rimport os)(int)", "(*z:)(int)", "__debug__", "a.b$"];
         let mut events = vec![tracepoint("s\"\r", &format("n():\rimport os\r", 1, &hostile, ""))];
-        // The first name has a letter that Python does not allow in names. The second one is `__debug__` with its system.
+        // The first name contains a letter that Python does not allow. The second name is `__debug__` together with its
+        // system.
         events.push(tracepoint("s", &format("ⓐ", 2, &["x"], "")));
         events.push(tracepoint("", &format("debug__", 3, &["x"], "")));
         let text = perf_script_template(&events, FieldSigns::AsPerf);

@@ -1,4 +1,4 @@
-//! Writes the types of events for type checkers and editors: for each event, a class with typed fields.
+//! Writes the types of events for type checkers and editors: a class with typed fields for each event.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,21 +38,21 @@ from typing import Any as _Any, TypedDict as _TypedDict
 import perf_prof as _perf_prof
 "#;
 
-/// Words that cannot be names in Python.
+/// The names that Python does not allow: its keywords.
 const KEYWORDS: [&str; 35] = [
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
     "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
     "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
-/// The class that declares the handlers' names and types.
+/// The class that declares the names and types of the handlers.
 const HANDLERS: &str = "Handlers";
 
-/// The members that every event has, whatever fields it has.
+/// The members of every event, whatever its fields are.
 const OF_EVERY_EVENT: [&str; 10] =
     ["_pid", "_tid", "_time", "_cpu", "_period", "_realtime", "_callchain", "_event", "_comm", "_cgroup"];
 
-/// Returns the types of these events, as a stub file. `command` is the command line that requested them.
+/// Returns a stub file with the types of these events. `command` is the command line that asked for it.
 pub fn stubs(events: &[EventType], command: &str) -> String {
     let mut handled = HashSet::new();
     // An event that is selected twice without an alias has one handler.
@@ -73,8 +73,8 @@ pub fn stubs(events: &[EventType], command: &str) -> String {
     text
 }
 
-/// Returns a class name for each event: SchedSwitch for sched:sched_switch. If events of several systems have the same
-/// name, the class names start with the system.
+/// Returns a class name for each event, such as SchedSwitch for sched:sched_switch. If several systems have an event with
+/// this name, the class names start with the system.
 fn class_names(events: &[&EventType]) -> Vec<String> {
     let short = |event: &EventType| {
         let name = match (&event.alias, &event.format) {
@@ -104,8 +104,8 @@ fn class_names(events: &[&EventType]) -> Vec<String> {
     events.iter().map(|event| unique(event)).collect()
 }
 
-/// Returns a name in the form of class names. All characters but letters and digits are dropped, because names come
-/// from a recording, which anybody may have made.
+/// Returns a name in the form of class names. Drops all characters except letters and digits, because anybody may have made
+/// the recording that contains the name.
 fn capitalised(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let upper = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
@@ -114,14 +114,14 @@ fn capitalised(name: &str) -> String {
     if is_no_name { format!("Event{class}") } else { class }
 }
 
-/// A property of a class: a field or member of the event.
+/// A property of a class: a field or a member of the event.
 struct Property {
     name: String,
-    /// The module of the type.
+    /// The module of its type.
     module: &'static str,
-    /// The name of the type.
+    /// The name of its type.
     python: &'static str,
-    /// The types of the items, for example `[_builtins.int, ...]`; empty if there are none.
+    /// The types of its items, for example `[_builtins.int, ...]`; empty if it has none.
     items: &'static str,
     text: String,
 }
@@ -159,7 +159,7 @@ impl Property {
         }
     }
 
-    /// Returns whether `event.name` is valid Python.
+    /// Returns whether `event.NAME` is valid Python for this property.
     fn is_attribute(&self) -> bool {
         let is_name = self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && !self.name.starts_with(|c: char| c.is_ascii_digit());
@@ -196,11 +196,11 @@ fn class(text: &mut String, event: &EventType, class: &str) {
     text.push_str("    \"\"\"\n\n");
     for Property { name, module, python, items, text: of } in attributes {
         let of = in_docstring(of);
-        // Name the modules, because the class may have a field that is called `int` or `property`.
+        // Name the modules: the class may have a field called `int` or `property`.
         let _ = write!(text, "    @_builtins.property\n    def {name}(self) -> {module}.{python}{items}:\n");
         let _ = writeln!(text, "        \"\"\"{of}\"\"\"");
     }
-    // Without this line, type checkers would give any unknown name the type Any.
+    // Without this line, type checkers would take unknown names for attributes of the type Any.
     text.push_str("    __getattr__: None  # type: ignore\n");
 }
 

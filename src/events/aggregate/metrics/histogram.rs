@@ -1,36 +1,38 @@
-//! The ranges of a distribution as the buckets of Prometheus: classic ones, whose ends are the same for all series and at all
-//! times, and native ones.
+//! The ranges of a distribution as buckets of Prometheus histograms. Classic buckets have the same ends for all series
+//! and at all times. Native buckets have no fixed ends.
 
 use super::{
     super::{Buckets, Distribution},
     Unit,
 };
 
-/// The largest number of classic buckets, without the last one, which has no end.
+/// The maximum number of classic buckets, without the `+Inf` bucket.
 const MAX_BUCKETS: u32 = 100;
 
-/// The ends of classic buckets for times: from a microsecond to a minute. Values in between keep their order in the first and
-/// the last bucket only, but the native buckets have all of them.
+/// The ends of classic buckets for times in ns: from a microsecond to a minute. Shorter and longer times share the
+/// first and the last bucket. Native buckets tell them apart.
 const TIMES: std::ops::RangeInclusive<i128> = 900..=70_000_000_000;
 
-/// The largest end of a classic bucket for other values.
+/// The largest end of a classic bucket, for values that are not times.
 const LARGEST: i128 = (1 << 40) - 1;
 
-/// The number of ranges from a power of two to the next one.
+/// The number of ranges from one power of two to the next.
 const STEPS: u32 = 8;
 
-/// The resolution of native buckets: each is 2**(1/8) times as large as the one before, as fine as the ranges are.
+/// The resolution of native buckets. Each bucket is 2**(1/8) times as large as the one before, which is as fine as the
+/// ranges.
 pub const SCHEMA: i32 = 3;
 
-/// Values up to this one count as zero in native buckets: 2**-128, as the libraries of Prometheus have it.
+/// The zero bucket of native histograms contains values up to this one: 2**-128, the default of Prometheus' client
+/// libraries.
 pub const ZERO: f64 = 2.938_735_877_055_719e-39;
 
-/// How ranges become buckets.
+/// Converts the ranges of a distribution to buckets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
     unit: Unit,
     buckets: Option<Buckets>,
-    /// For each bucket of the classic histogram: the index of the last range of values in it, and its largest value (`le`).
+    /// For each classic bucket: the index of its last range, and its largest value (`le`).
     ends: Vec<(u32, f64)>,
 }
 
@@ -39,27 +41,27 @@ pub struct Scale {
 pub struct Bucket {
     /// The largest value in the bucket.
     pub end: f64,
-    /// The number of values up to the end.
+    /// The number of values that are at most `end`, as Prometheus counts: smaller buckets are included.
     pub count: u64,
 }
 
-/// A classic histogram. The bucket without an end is left out: it has `count` values.
+/// A classic histogram, without the `+Inf` bucket, whose count would be `count`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassicHistogram {
-    /// The buckets, with rising ends.
+    /// The buckets, the smallest end first.
     pub buckets: Vec<Bucket>,
     /// The number of values.
     pub count: u64,
-    /// Their sum, in the unit of the metric.
+    /// The sum of the values, in the unit of the metric.
     pub sum: f64,
 }
 
-/// A native histogram: the counts of its buckets by number, without empty ones.
+/// A native histogram. Empty buckets are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NativeHistogram {
-    /// The number of values that count as zero.
+    /// The count of the zero bucket.
     pub zero: u64,
-    /// The number of each bucket, and its count.
+    /// The number and the count of each bucket.
     pub buckets: Vec<(i32, u64)>,
 }
 
@@ -69,8 +71,8 @@ impl Scale {
         Scale { unit, buckets, ends }
     }
 
-    /// Returns the classic histogram of a distribution. An end belongs to its bucket, as Prometheus wants it: values are whole
-    /// numbers, so the end of a range of 4096 to 8191 is 8191.
+    /// Returns the classic histogram of a distribution. In Prometheus, a bucket includes its end. Values are whole
+    /// numbers, so the bucket for the range from 4096 to 8191 ends at 8191.
     pub fn classic(&self, of: &Distribution) -> ClassicHistogram {
         let (mut ranges, mut count) = (of.ranges().peekable(), of.below);
         let mut buckets = Vec::with_capacity(self.ends.len());
@@ -83,19 +85,19 @@ impl Scale {
         ClassicHistogram { buckets, count: of.count, sum: self.unit.value(of.sum) }
     }
 
-    /// Returns the native histogram of a distribution. The values of a range are counted in the bucket of the range's middle.
-    /// So a value may be counted in the bucket next to its own, but equal values are always counted in the same bucket.
+    /// Returns the native histogram of a distribution. A bucket counts all values of the ranges whose middle is in it.
+    /// A value can thus be counted in the bucket next to its own, but equal values always share a bucket.
     pub fn native(&self, of: &Distribution) -> NativeHistogram {
         let Some(buckets) = self.buckets else { return NativeHistogram::default() };
-        // The distribution does not say how far outside its ranges a value is. No value may be lost from the buckets. So
-        // values above the ranges are counted in the bucket at the end of the ranges, however large they are.
+        // The distribution does not say how far a value is outside the ranges, but the buckets must count it. So the
+        // bucket at the end of the ranges counts all values above them.
         let end = buckets.as_linear().filter(|_| of.above != 0).map(|linear| i128::from(linear.high));
         let above = end.map(|end| (end, of.above));
         let middles = of.ranges().map(|(range, count)| {
             let (low, high) = buckets.bounds(range);
             (low + (high - low) / 2, count)
         });
-        // Values that the kernel's table had no room for have a count and a sum only.
+        // If the table in the kernel was full, it counted a value and its sum, but no range.
         let known = of.below + of.above + of.ranges().map(|(_, count)| count).sum::<u64>();
         let mut native = NativeHistogram { zero: of.below + of.count.saturating_sub(known), buckets: Vec::new() };
         for (middle, count) in middles.chain(above) {
@@ -114,7 +116,7 @@ impl Scale {
     }
 }
 
-/// Returns the last range of each classic bucket with the largest value in it.
+/// Returns the last range and the largest value of each classic bucket.
 fn ends(buckets: Buckets, unit: Unit) -> Vec<(u32, f64)> {
     let end = |range: u32| (range, buckets.bounds(range).1);
     let ends: Vec<(u32, i128)> = match buckets.as_linear() {

@@ -1,6 +1,6 @@
-//! Tables as metrics of Prometheus: their names, and their series in the text format and in that of protobuf.
+//! Tables as metrics of Prometheus: their names, and their series in the text format and in the protobuf format.
 //!
-//! A table of sums is a counter, a table of distributions a histogram. The series of a key that was folded is the one whose
+//! A table of sums is a counter, and a table of distributions a histogram. All folded keys share one series, whose
 //! labels are all `[others]`.
 
 mod histogram;
@@ -15,19 +15,19 @@ pub use histogram::{Bucket, ClassicHistogram};
 pub use protobuf::write_protobuf;
 pub use text::write_text;
 
-/// The values of a metric, in the unit of its name.
+/// The unit of a metric's values. The end of the metric's name says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// As they are.
+    /// No unit: values do not change.
     Own,
-    /// Nanoseconds become seconds.
+    /// Seconds: nanoseconds are divided by 10^9.
     Seconds,
-    /// As they are.
+    /// Bytes: values do not change.
     Bytes,
 }
 
 impl Unit {
-    /// Returns the unit of a table. `shown` is the unit of a `Hist`, as the user wrote it.
+    /// Returns the unit of a table. `shown` is the `unit` that the user gave to a `Hist`.
     fn of(definition: &Definition, shown: &str) -> Unit {
         let is_time = match definition.measure {
             Measure::Distribution(buckets) => buckets.divisor() != 1 || shown == "ns",
@@ -40,7 +40,7 @@ impl Unit {
         }
     }
 
-    /// Returns the end of the names of metrics with this unit.
+    /// Returns the suffix of names of metrics with this unit.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Unit::Own => None,
@@ -49,7 +49,7 @@ impl Unit {
         }
     }
 
-    /// Returns a value in this unit.
+    /// Converts a value to this unit.
     fn value(self, own: i128) -> f64 {
         match self {
             Unit::Seconds => own as f64 / 1e9,
@@ -58,12 +58,12 @@ impl Unit {
     }
 }
 
-/// A metric: what is said about a table, besides its series.
+/// A metric without its series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// The whole name, for example `perf_prof_runqueue_duration_seconds`.
+    /// The full name, for example `perf_prof_runqueue_duration_seconds`.
     pub name: String,
-    /// The text for people.
+    /// The help text.
     pub help: String,
     /// The names of the labels.
     pub labels: Vec<String>,
@@ -76,11 +76,11 @@ pub struct Metric {
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A sum that grows.
+    /// A sum that never decreases.
     Counter,
-    /// How values are distributed.
+    /// A distribution of values.
     Histogram,
-    /// A number that says something else.
+    /// A number that can decrease.
     Gauge,
 }
 
@@ -98,15 +98,15 @@ impl MetricKind {
 /// A metric with its series.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// What is said about the metric.
+    /// The metric itself.
     pub metric: Metric,
-    /// The values of the labels, and the amount, of each series.
+    /// The values of the labels, and the amount, for each series.
     pub series: Vec<(Vec<String>, Amount)>,
 }
 
 impl Family {
-    /// Returns the metric of a table. `prefix` is the start of its name, `name` what the script calls the table, and `shown` the
-    /// heading of its amounts.
+    /// Returns the metric of a table. The metric's name starts with `prefix`. `name` is the table's name in the script,
+    /// and `shown` is the heading of its amounts.
     pub fn of_table(prefix: &str, name: &str, shown: &str, help: &str, groups: &Groups) -> Family {
         let definition = groups.definition();
         let unit = Unit::of(definition, shown);
@@ -138,7 +138,7 @@ impl Family {
         Family { metric, series }
     }
 
-    /// Returns a metric of one number about perf-prof itself, with labels that do not change.
+    /// Returns a metric with one series and one number, about perf-prof itself.
     pub fn of_number(name: &str, help: &str, kind: MetricKind, labels: &[(&str, &str)], value: u64) -> Family {
         let (names, values) = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).unzip();
         let metric = Metric {
@@ -152,7 +152,7 @@ impl Family {
         Family { metric, series: vec![(values, Amount::Sum(value.into()))] }
     }
 
-    /// Returns a sum in the unit of the metric.
+    /// Converts a sum to the unit of the metric.
     pub fn value(&self, sum: i128) -> f64 {
         self.metric.unit.value(sum)
     }
@@ -166,15 +166,15 @@ impl Family {
     }
 }
 
-/// Returns a text as a part of the name of a metric. Characters other than letters and digits become `_`, and each `_` at the
-/// ends is removed.
+/// Makes a part of a metric's name from a text: replaces all characters other than letters and digits by `_`, and
+/// removes each `_` at the ends.
 fn clean(text: &str) -> String {
     let replaced: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     replaced.trim_matches('_').to_owned()
 }
 
-/// Returns the names of labels for the names of a key. A member of all events such as `_comm` loses its `_`. All labels have
-/// different names, and none has the name of the label for the ends of buckets.
+/// Returns a label name for each name of a key. A member of all events, such as `_comm`, loses its `_`. A name that is
+/// taken gets `_2` appended, and so does `le`, the label for the ends of buckets.
 fn label_names(keys: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for key in keys {

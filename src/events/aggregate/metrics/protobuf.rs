@@ -1,5 +1,5 @@
-//! The protobuf format of Prometheus, which has native histograms. The messages and the numbers of their fields are those of
-//! `io/prometheus/client/metrics.proto`. Fields that are never written are left out.
+//! The protobuf format of Prometheus, which has native histograms. The messages and field numbers are those of
+//! `io/prometheus/client/metrics.proto`, without the fields that perf-prof never writes.
 
 use prost::{Message, Oneof};
 
@@ -81,7 +81,8 @@ pub(super) struct ClassicBucket {
     pub upper_bound: Option<f64>,
 }
 
-/// Buckets with consecutive numbers. The offset is that from the last bucket of the span before, for the first span from 0.
+/// Buckets with consecutive numbers. `offset` counts the buckets between the end of the previous span and this one; for
+/// the first span it is the number of its first bucket.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct BucketSpan {
     #[prost(sint32, optional, tag = "1")]
@@ -90,7 +91,7 @@ pub(super) struct BucketSpan {
     pub length: Option<u32>,
 }
 
-/// Appends the length of a metric, and then the metric with its series.
+/// Appends a metric and its series as one message, preceded by the message's length.
 pub fn write_protobuf(family: &Family, to: &mut Vec<u8>) {
     to.extend(message(family).encode_length_delimited_to_vec());
 }

@@ -138,7 +138,7 @@ fn no_native_bucket_loses_values_and_those_without_a_range_are_counted() {
         before.buckets.iter().map(|(number, _)| number).collect::<Vec<_>>(),
         after.buckets.iter().map(|(number, _)| number).collect::<Vec<_>>()
     );
-    // The kernel's table had no room for these.
+    // Values that the full table in the kernel counted without their ranges.
     let mut refused = Distribution::default();
     refused.count = 7;
     let refused = native(&refused);

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::{Amount, Family};
 
-/// Appends a metric with its series.
+/// Appends a metric and its series.
 pub fn write_text(family: &Family, to: &mut String) {
     let (metric, kind) = (&family.metric, family.metric.kind.name());
     let name = &metric.name;
     let help = metric.help.replace('\\', "\\\\").replace('\n', "\\n");
-    // Writing to a text cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(to, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     let mut labels = String::new();
     for (values, amount) in &family.series {
@@ -34,13 +34,13 @@ pub fn write_text(family: &Family, to: &mut String) {
                 let (sum, count) = (histogram.sum, histogram.count);
                 write!(to, "{name}_sum{braces} {sum}\n{name}_count{braces} {count}\n")
             }
-            // Not reached: an amount is a sum or a distribution.
+            // Not reached: an amount is either a sum or a distribution.
             (Amount::Distribution(_), None) => Ok(()),
         };
     }
 }
 
-/// Appends the value of a label.
+/// Appends the value of a label, escaped.
 fn push_escaped(value: &str, to: &mut String) {
     for c in value.chars() {
         match c {

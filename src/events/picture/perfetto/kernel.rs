@@ -1,9 +1,9 @@
-//! The packets about the kernel, from which Perfetto fills the tables `sched`, `thread_state`, `thread`, `process`,
+//! The packets about the kernel. From these packets, Perfetto fills the tables `sched`, `thread_state`, `thread`, `process`,
 //! `counter` and `ftrace_event` of its SQL.
 
 use prost::{Message, Oneof};
 
-/// Events of one CPU (`ftrace_event_bundle.proto`).
+/// The events of one CPU (`ftrace_event_bundle.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub struct FtraceEventBundle {
     #[prost(uint32, optional, tag = "1")]
@@ -25,7 +25,7 @@ pub struct FtraceEvent {
     pub event: Option<Event>,
 }
 
-/// The kinds of events from which Perfetto fills tables.
+/// The events from which Perfetto fills its tables.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Event {
     #[prost(message, tag = "4")]
@@ -109,7 +109,7 @@ pub struct TaskRename {
     pub newcomm: Option<String>,
 }
 
-/// `cpu_frequency` and `cpu_idle` (`power.proto`): two counters of each CPU.
+/// `cpu_frequency` and `cpu_idle` (`power.proto`). Perfetto makes two counters of them for each CPU.
 #[derive(Clone, PartialEq, Message)]
 pub struct CpuState {
     #[prost(uint32, optional, tag = "1")]
@@ -118,7 +118,7 @@ pub struct CpuState {
     pub cpu_id: Option<u32>,
 }
 
-/// Threads with their processes (`process_tree.proto`).
+/// Threads and their processes (`process_tree.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub struct ProcessTree {
     #[prost(message, repeated, tag = "2")]
@@ -135,7 +135,7 @@ pub struct Thread {
     pub tgid: Option<i32>,
 }
 
-/// The machine. The version of its kernel says what the numbers of `prev_state` mean (`system_info.proto`).
+/// The machine. Perfetto uses the version of the kernel to interpret `prev_state` (`system_info.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub struct SystemInfo {
     #[prost(message, optional, tag = "1")]
@@ -154,7 +154,7 @@ pub struct Utsname {
     pub machine: Option<String>,
 }
 
-/// The times of several clocks at the same moment (`clock_snapshot.proto`).
+/// The times of several clocks at one moment (`clock_snapshot.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
@@ -169,7 +169,7 @@ pub struct Clock {
     pub timestamp: Option<u64>,
 }
 
-/// The clock of all times of a trace, unless a packet names another one (`BuiltinClock`).
+/// The clock of all times in a trace, unless a packet names another clock (`BuiltinClock`).
 pub const CLOCK_BOOTTIME: u32 = 6;
 /// The time of day.
 pub const CLOCK_REALTIME: u32 = 1;

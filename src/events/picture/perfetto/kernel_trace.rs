@@ -1,6 +1,6 @@
-//! The trace of a kernel. Scheduling, threads, processes and the counters of CPUs go into the packets from which
-//! Perfetto fills the tables of its SQL; other events become instants of their threads. Events are written as they
-//! come, and are not kept in memory.
+//! The trace of a kernel. Scheduling, threads, processes and counters of CPUs go into the packets from which Perfetto fills
+//! its SQL tables. Other events become instants of their threads. Events are written as they come, and are not kept in
+//! memory.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -21,55 +21,54 @@ use super::{
 };
 use crate::picture::timeline::Argument;
 
-/// The number of events of a CPU that are written together.
+/// How many events of a CPU are written as one bundle.
 const BUNDLE: usize = 256;
 
-/// The states in which a task leaves the CPU for the last time: `EXIT_DEAD` and `EXIT_ZOMBIE` (include/linux/sched.h).
+/// The states in which a task leaves its CPU for the last time: `EXIT_DEAD` and `EXIT_ZOMBIE` (include/linux/sched.h).
 const EXIT_STATES: i64 = 0x10 | 0x20;
 
-/// A state that Perfetto shows as unknown: a bit above all bits that states have in kernels since 4.14
-/// (`task_state.cc`).
+/// A state that Perfetto shows as unknown: a bit above those of all states, in kernels since 4.14 (`task_state.cc`).
 const UNKNOWN_STATE: i64 = 0x8000;
 
-/// The machine on which the events happened. Unknown parts are left out.
+/// The machine that was traced. What is unknown is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// The host's name.
     pub hostname: Option<String>,
-    /// The release of the kernel. With it, Perfetto knows what the states of tasks mean.
+    /// The release of the kernel. Perfetto needs it to interpret the states of tasks.
     pub kernel: Option<String>,
     /// The architecture.
     pub arch: Option<String>,
 }
 
-/// A task of an event.
+/// A task in an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Task {
     /// Its name.
     pub comm: String,
-    /// The id of the thread.
+    /// The thread id.
     pub tid: i32,
     /// Its priority.
     pub prio: i32,
 }
 
-/// An event from which Perfetto fills tables.
+/// An event from which Perfetto fills its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelEvent {
     /// `sched:sched_switch`.
     Switch {
         /// The task that leaves the CPU.
         prev: Task,
-        /// The state in which it leaves the CPU.
+        /// The state in which `prev` leaves the CPU.
         state: i64,
-        /// The task that gets the CPU.
+        /// The task that starts to run on the CPU.
         next: Task,
     },
-    /// `sched:sched_waking`, or another event that makes a task runnable, and the CPU on which the task is to run.
+    /// `sched:sched_waking`, or another event that makes a task runnable. The number is the CPU on which the task will run.
     Waking(Task, i32),
-    /// `sched:sched_wakeup`, if the recording has `sched:sched_waking` too.
+    /// `sched:sched_wakeup`, for recordings that contain `sched:sched_waking` too.
     Wakeup(Task, i32),
-    /// `sched:sched_wakeup_new`, if the recording has `task:task_newtask` too.
+    /// `sched:sched_wakeup_new`, for recordings that contain `task:task_newtask` too.
     WakeupNew(Task, i32),
     /// `sched:sched_process_free`.
     Free(Task),
@@ -80,9 +79,9 @@ pub enum KernelEvent {
         /// The flags of `clone()`.
         clone_flags: u64,
     },
-    /// `task:task_rename`: the task has a new name.
+    /// `task:task_rename`.
     Rename {
-        /// The task with its new name.
+        /// The task under its new name.
         task: Task,
         /// The old name.
         old: String,
@@ -98,7 +97,7 @@ pub enum KernelEvent {
     Idle {
         /// The CPU.
         cpu: u32,
-        /// The number of the idle state; `u32::MAX` if the CPU leaves it.
+        /// The idle state; `u32::MAX` if the CPU leaves its idle state.
         state: u32,
     },
 }
@@ -110,7 +109,7 @@ pub struct Place {
     pub cpu: u32,
     /// The time, in ns.
     pub time: u64,
-    /// The thread that ran on the CPU.
+    /// The thread that was running on the CPU.
     pub tid: i32,
 }
 
@@ -121,20 +120,20 @@ pub struct ThreadMoment {
     pub name: String,
     /// Its fields.
     pub arguments: Vec<(String, Argument)>,
-    /// The functions that were called, outermost first.
+    /// The functions on the stack, outermost first.
     pub stack: Vec<String>,
 }
 
-/// A CPU: its events that are not written yet, and the task that runs.
+/// A CPU: its events that are not written yet, and its running task.
 #[derive(Default)]
 struct Cpu {
     events: Vec<FtraceEvent>,
     has_lost: bool,
-    /// The running task, and the time of its last event on this CPU in ns.
+    /// The running task, and the time in ns of its last event on this CPU.
     running: Option<(Task, u64)>,
 }
 
-/// The data about a thread that is already in the trace.
+/// What the trace already says about a thread.
 struct Told {
     pid: i32,
     name: String,
@@ -148,18 +147,18 @@ pub struct KernelTrace<'a, W> {
     threads: HashMap<i32, Told>,
     /// The track and the name of each process.
     processes: HashMap<i32, (u64, String)>,
-    /// The numbers of the names that were written.
+    /// The numbers of the names that the trace contains.
     names: HashMap<String, u64>,
     tracks: u64,
     ends: ThreadEnds,
 }
 
-/// How the end of a thread is found.
+/// Which event shows that a thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadEnds {
     /// `sched:sched_process_free`.
     Freed,
-    /// No event. A thread is taken to have ended when it leaves its CPU for the last time.
+    /// None. The thread counts as ended when it leaves its CPU for the last time.
     LeftCpu,
 }
 
@@ -185,7 +184,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Writes that `time`, a time of the trace, is the time of day `realtime`.
+    /// Notes that the time `time` of the trace is the time of day `realtime`.
     pub fn date(&mut self, time: u64, realtime: u64) -> io::Result<()> {
         let clock = |(id, time)| Clock { clock_id: Some(id), timestamp: Some(time) };
         self.packets.write(TracePacket {
@@ -197,12 +196,12 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Notes in the trace that events of unknown CPUs were lost.
+    /// Notes that events were lost on unknown CPUs.
     pub fn lost(&mut self) {
         self.cpus.values_mut().for_each(|cpu| cpu.has_lost = true);
     }
 
-    /// Writes the process and the name of a thread, if they have changed. `main` is the name of the process.
+    /// Writes the process and the name of a thread if they are new. `main` is the name of the process.
     pub fn thread(&mut self, (tid, pid): (i32, i32), name: &str, main: &str, time: u64) -> io::Result<()> {
         if self.threads.get(&tid).is_some_and(|told| told.pid == pid && told.name == name) {
             return Ok(());
@@ -242,8 +241,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes an event.
     pub fn event(&mut self, place: Place, event: KernelEvent) -> io::Result<()> {
         let is_known = self.cpus.get(&place.cpu).is_some_and(|cpu| cpu.running.is_some());
-        // If the first event of a CPU is a switch, do not add a switch to the task that leaves the CPU: Perfetto does
-        // not need it.
+        // If the first event of a CPU is a switch, Perfetto needs no switch to the task that leaves the CPU.
         if is_known || !matches!(event, KernelEvent::Switch { .. }) {
             self.seen(place);
         }
@@ -266,10 +264,9 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         Ok(())
     }
 
-    /// Notes which task runs on the CPU. If the trace says that another task is running, switches are missing: they
-    /// were lost, or the recording has only the switches of some tasks. In this case, writes a switch away from the
-    /// other task, at the time of its last event on this CPU. Otherwise, Perfetto would show it as running until the
-    /// end of the trace.
+    /// Notes which task is running on a CPU. If the trace says that another task is running, switches are missing: they were
+    /// lost, or the recording contains only switches of some tasks. Then writes a switch away from that task, at the time of
+    /// its last event on this CPU. Otherwise Perfetto would show it as running until the end of the trace.
     fn seen(&mut self, Place { cpu, time, tid }: Place) {
         let of_cpu = self.cpus.entry(cpu).or_default();
         match &mut of_cpu.running {
@@ -294,7 +291,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         }
     }
 
-    /// Forgets a thread that has ended. Its id may belong to another thread later.
+    /// Forgets a thread that has ended. Another thread may get its id.
     fn forget(&mut self, tid: i32) {
         self.threads.remove(&tid);
         self.processes.remove(&tid);
@@ -306,7 +303,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         if of_cpu.events.len() >= BUNDLE { write_bundle(&mut self.packets, place.cpu, of_cpu) } else { Ok(()) }
     }
 
-    /// Writes another event as an instant of its thread. The thread's process must have been written before.
+    /// Writes an event as an instant of its thread. The process of the thread must have been written before.
     pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         self.seen(place);
         let Place { time, tid, .. } = place;
@@ -345,7 +342,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Returns the number of a name. If the trace does not have the name yet, adds it to `new`.
+    /// Returns the number of a name. Adds the name to `new` if the trace does not contain it.
     fn name(&mut self, name: String, new: &mut InternedData) -> u64 {
         let iid = self.names.len() as u64 + 1;
         match self.names.entry(name) {
@@ -359,7 +356,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         }
     }
 
-    /// Writes the events that have not been written yet.
+    /// Writes the events that are not written yet.
     pub fn finish(mut self) -> io::Result<()> {
         let mut cpus: Vec<_> = mem::take(&mut self.cpus).into_iter().collect();
         cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
@@ -446,8 +443,7 @@ mod tests {
         KernelEvent::Switch { prev: task(prev), state, next: task(next) }
     }
 
-    /// Returns for each bundle a list of its events (the time and a text), and whether events were lost before the
-    /// bundle.
+    /// Returns, for each bundle, its events (each with time and text), and whether events were lost before the bundle.
     fn events(packets: &[TracePacket]) -> Vec<(Vec<(u64, String)>, bool)> {
         let shown = |event: &FtraceEvent| {
             let text = match event.event.as_ref().unwrap() {

@@ -1,4 +1,4 @@
-//! Writes traces of Perfetto (ui.perfetto.dev): timelines as track events, and the packets that exports consist of.
+//! Writes traces for Perfetto (ui.perfetto.dev): timelines as track events, and kernel traces as packets.
 
 mod kernel;
 mod kernel_trace;
@@ -14,7 +14,7 @@ pub use self::kernel_trace::{KernelEvent, KernelTrace, Machine, Place, Task, Thr
 use self::packet::*;
 use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
 
-/// An event of the trace: the start of an entry or the end of a slice.
+/// A point of the trace: the start of an entry, or the end of a slice.
 #[derive(Clone, Copy)]
 struct Point {
     time: u64,
@@ -29,14 +29,14 @@ enum Side {
     End,
 }
 
-/// An extra track for slices that overlap others of their track without being nested in them.
+/// An extra track for slices that overlap other slices of their track, but are not nested in them.
 struct Lane {
     uuid: u64,
     of: TrackId,
 }
 
-/// Writes the trace. Perfetto requires that the slices of a track are nested. So slices that overlap without being
-/// nested go to extra tracks with the same name and parent.
+/// Writes the trace. In Perfetto, the slices of a track must be nested. Slices that overlap without being nested go to extra
+/// tracks with the same name and parent.
 pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
     let mut packets = Packets::new(to);
     packets.write(TracePacket {
@@ -48,7 +48,7 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
     for (number, track) in timeline.tracks().iter().enumerate() {
         let id = TrackId(number as u32);
         let further = lanes.iter().filter(|lane| lane.of == id).map(|lane| lane.uuid);
-        // Write tracks without entries too, because they can be the parents of others.
+        // Write tracks without entries too: they can be parents.
         for uuid in std::iter::once(uuid(id)).chain(further) {
             packets.write(TracePacket {
                 track_descriptor: Some(TrackDescriptor {
@@ -86,7 +86,7 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the event at the start of an entry, without its track and its flows.
+/// Returns the track event at the start of an entry, without its track and its flows.
 fn start(timeline: &Timeline, entry: &Entry) -> TrackEvent {
     let (kind, value) = match entry.shape {
         Shape::Slice(_) => (EventType::SliceBegin, None),
@@ -113,7 +113,7 @@ fn start(timeline: &Timeline, entry: &Entry) -> TrackEvent {
     }
 }
 
-/// Returns all points by time, and the extra tracks for slices that overlap.
+/// Returns all points, ordered by time, and the extra tracks for overlapping slices.
 fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
     let mut by_track: Vec<Vec<EntryId>> = vec![Vec::new(); timeline.tracks().len()];
     for (number, entry) in (0..).zip(timeline.entries()) {
@@ -122,7 +122,7 @@ fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
     let (mut points, mut lanes) = (Vec::with_capacity(2 * timeline.entries().len()), Vec::<Lane>::new());
     for (track, mut entries) in (0..).map(TrackId).zip(by_track) {
         let entry = |id: EntryId| &timeline.entries()[id.0 as usize];
-        // Sort a slice before the slices and instants inside it.
+        // A slice comes before the slices and instants inside it.
         entries.sort_by_key(|&id| (entry(id).time, Reverse(duration(entry(id)))));
         let mut lane = uuid(track);
         while !entries.is_empty() {
@@ -133,13 +133,13 @@ fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
             }
         }
     }
-    // The sort is stable, so points with the same time keep their order within a lane.
+    // The sort is stable: points with the same time keep their order within a lane.
     points.sort_by_key(|point| point.time);
     (points, lanes)
 }
 
-/// Adds the points of entries to a lane, as far as the entries are nested in each other. Returns the other entries,
-/// which need another lane.
+/// Puts entries into a lane, as long as they are nested, and adds their points. Returns the remaining entries, which need
+/// another lane.
 fn put_in_lane<'a>(
     entries: Vec<EntryId>,
     lane: u64,
@@ -174,7 +174,7 @@ fn duration(entry: &Entry) -> u64 {
     if let Shape::Slice(duration) = entry.shape { duration } else { 0 }
 }
 
-/// Returns the names with their numbers.
+/// Returns all names with their numbers.
 fn names(timeline: &Timeline) -> InternedData {
     let name =
         |(number, name): (u32, &String)| InternedName { iid: Some(iid(NameId(number))), name: Some(name.clone()) };
@@ -182,12 +182,12 @@ fn names(timeline: &Timeline) -> InternedData {
     InternedData { event_names: all.clone(), debug_annotation_names: all }
 }
 
-/// Returns Perfetto's number of a name. These numbers start at 1.
+/// Returns Perfetto's number of a name. The numbers start at 1.
 fn iid(NameId(name): NameId) -> u64 {
     u64::from(name) + 1
 }
 
-/// Returns the number of a track. It starts at 1, because 0 is the default track of the sequence.
+/// Returns Perfetto's number of a track. The numbers start at 1, because 0 is the default track of the sequence.
 fn uuid(TrackId(track): TrackId) -> u64 {
     u64::from(track) + 1
 }
@@ -205,7 +205,8 @@ mod tests {
         Trace::decode(&*bytes).unwrap()
     }
 
-    /// Returns start, end and name of each slice, as Perfetto finds them: an end belongs to the last open slice.
+    /// Returns the start, the end and the name of each slice as Perfetto finds them: an end belongs to the slice that was
+    /// opened last.
     fn slices(trace: &Trace) -> Vec<(u64, u64, u64)> {
         let (mut open, mut slices, mut last) = (HashMap::<u64, Vec<(u64, u64)>>::new(), Vec::new(), 0);
         for packet in trace.packet.iter().filter(|packet| packet.track_event.is_some()) {

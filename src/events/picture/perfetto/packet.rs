@@ -1,5 +1,5 @@
-//! The packets of a trace. The messages and the numbers of their fields are those of `protos/perfetto/trace/` in Perfetto.
-//! Fields that are never written are left out.
+//! The packets of a trace. The messages and field numbers are those of `protos/perfetto/trace/` in Perfetto, without the
+//! fields that perf-prof never writes.
 
 use std::io::{self, Write};
 
@@ -67,7 +67,7 @@ pub struct TrackEvent {
     pub callstack: Option<InlineCallstack>,
 }
 
-/// The functions that were called, outermost first (`TrackEvent.InlineCallstack`).
+/// The functions on the stack, outermost first (`TrackEvent.InlineCallstack`).
 #[derive(Clone, PartialEq, Message)]
 pub struct InlineCallstack {
     #[prost(message, repeated, tag = "1")]
@@ -108,7 +108,7 @@ pub struct DebugAnnotation {
 }
 
 impl DebugAnnotation {
-    /// Returns an argument whose name has this number.
+    /// Creates an argument. `name_iid` is the number of its name.
     pub fn new(name_iid: u64, value: &Argument) -> DebugAnnotation {
         let named = DebugAnnotation { name_iid: Some(name_iid), ..DebugAnnotation::default() };
         match value {
@@ -121,7 +121,7 @@ impl DebugAnnotation {
     }
 }
 
-/// Names that events refer to by their numbers (`interned_data.proto`).
+/// Names to which events refer by number (`interned_data.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub struct InternedData {
     #[prost(message, repeated, tag = "2")]
@@ -177,21 +177,20 @@ pub struct ThreadDescriptor {
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {}
 
-/// All packets belong to one sequence, so that they share their names.
+/// All packets belong to one sequence, so they share names.
 const SEQUENCE: u32 = 1;
 
-/// The flag of the first packet. It says that the packet begins a new set of names, which the other packets use
-/// (`TracePacket.SequenceFlags`).
+/// Flags of packets: the first packet starts a new set of names, and the other packets use it (`TracePacket.SequenceFlags`).
 pub const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 pub const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
 
-/// The number of the field `packet` of a `Trace`.
+/// The field number of `packet` in a `Trace`.
 const PACKET: u32 = 1;
 
-/// The packets of a trace, written one after the other.
+/// Writes the packets of a trace one after another.
 pub struct Packets<'a, W> {
     to: &'a mut W,
-    /// The bytes of the packet that is written now.
+    /// The encoded bytes of the current packet.
     bytes: Vec<u8>,
 }
 

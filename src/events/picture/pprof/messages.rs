@@ -1,5 +1,5 @@
-//! The messages of a profile. They and the numbers of their fields are those of `proto/profile.proto` in pprof. Fields that
-//! are never written are left out. Texts are indexes in the table of strings; 0 is the empty text.
+//! The messages of a profile. The messages and field numbers are those of `proto/profile.proto` in pprof, without the fields
+//! that perf-prof never writes. Texts are indexes into the table of strings; 0 is the empty text.
 
 use prost::Message;
 
@@ -31,7 +31,7 @@ pub struct Profile {
     pub default_sample_type: i64,
 }
 
-/// What a value counts, and its unit.
+/// What a value counts, and in which unit.
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueType {
     #[prost(int64, tag = "1")]
@@ -40,7 +40,7 @@ pub struct ValueType {
     pub unit: i64,
 }
 
-/// The values of a call chain, which is given innermost first.
+/// A call chain, innermost location first, and its values.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sample {
     #[prost(uint64, repeated, tag = "1")]
@@ -51,7 +51,7 @@ pub struct Sample {
     pub label: Vec<Label>,
 }
 
-/// A label has a text, or a number with its unit. Without a unit, pprof would not see the number 0.
+/// A label with a text, or with a number and its unit. pprof ignores the number 0 if it has no unit.
 #[derive(Clone, PartialEq, Message)]
 pub struct Label {
     #[prost(int64, tag = "1")]
@@ -64,7 +64,7 @@ pub struct Label {
     pub num_unit: i64,
 }
 
-/// A file with code.
+/// A mapped file.
 #[derive(Clone, PartialEq, Message)]
 pub struct Mapping {
     #[prost(uint64, tag = "1")]
@@ -89,7 +89,7 @@ pub struct Mapping {
     pub has_inline_frames: bool,
 }
 
-/// An address, with the function there and the functions that were inlined there, innermost first.
+/// An address, and the functions at this address: inlined functions first, innermost first.
 #[derive(Clone, PartialEq, Message)]
 pub struct Location {
     #[prost(uint64, tag = "1")]

@@ -1,7 +1,8 @@
-//! Profiles of pprof (`profile.proto`): call chains with labels and sums, merged as they are added. Only sums are kept.
+//! Profiles of pprof (`profile.proto`): call chains with labels and sums. Equal chains are merged as they are added, so only
+//! sums are kept.
 //!
-//! The addresses of a program differ between processes. So the address of a location is its offset in the file, and all
-//! processes share the locations of a file. A mapping is the part of the file in which there are locations.
+//! The addresses of a program differ between processes. So the address of a location is the offset in its file, and all
+//! processes share the locations of a file. A mapping is the part of the file that contains locations.
 
 mod messages;
 
@@ -17,7 +18,7 @@ use prost::Message as _;
 
 use self::messages as proto;
 
-/// What an event's periods count, and in which unit.
+/// What the periods of an event count, and in which unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity {
     /// The name of the event.
@@ -26,15 +27,15 @@ pub struct Quantity {
     pub unit: String,
 }
 
-/// A text in the profile.
+/// The number of a text in the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TextId(i64);
 
-/// A file in the profile.
+/// The number of a file in the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappingId(u64);
 
-/// A location in the profile.
+/// The number of a location in the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocationId(u64);
 
@@ -43,7 +44,7 @@ pub struct LocationId(u64);
 pub struct FunctionLine<'a> {
     /// The name of the function.
     pub name: &'a str,
-    /// The source file and line, if they are known.
+    /// The source file and the line; `None` if they are unknown.
     pub source: Option<(&'a str, u32)>,
 }
 
@@ -65,7 +66,7 @@ pub struct Label {
     pub value: LabelValue,
 }
 
-/// Which values each event has.
+/// Which values the profile has for each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// The number of samples, and the sum of their periods.
@@ -74,25 +75,25 @@ pub enum Values {
     Sums,
 }
 
-/// What is added to the sums of a call chain.
+/// What is added for a call chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// The number of samples.
     pub samples: i64,
-    /// The sum of their periods, or the only sum.
+    /// The sum of the periods of these samples, or the only sum.
     pub periods: i64,
 }
 
-/// What a profile says about itself.
+/// The facts about a profile.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The time of day at which the first sample was taken, in ns since 1970.
     pub time: Option<i64>,
     /// The time from the first to the last sample, in ns.
     pub duration: u64,
-    /// The period that the user chose for the event, if it is fixed and there is one event.
+    /// The fixed period that the user chose, if there is only one event.
     pub period: Option<i64>,
-    /// Further facts for people.
+    /// Further facts, for people.
     pub comments: Vec<String>,
 }
 
@@ -101,18 +102,18 @@ pub struct About {
 pub enum Packing {
     /// Not at all.
     Plain,
-    /// With gzip, as programs expect it in files.
+    /// With gzip, as readers expect in files.
     Gzip,
 }
 
-/// A node of the tree of call chains. The node of an empty chain has no location.
+/// A node in the tree of call chains. The root has no location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Node {
     caller: usize,
     location: Option<LocationId>,
 }
 
-/// What has a sum of its own.
+/// A call chain with labels, of one event. It has a sum.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SumKey {
     event: usize,
@@ -120,7 +121,7 @@ struct SumKey {
     labels: Box<[Label]>,
 }
 
-/// A list of different values, which are found by their value.
+/// A list without duplicates, and the index of each element.
 #[derive(Debug)]
 struct Interned<T> {
     all: Vec<T>,
@@ -143,31 +144,32 @@ impl<T: Clone + Eq + Hash> Interned<T> {
     }
 }
 
-/// The memory of a node, a location, a sum and a text beside their parts, with the spare room of growing tables.
+/// The memory of a node, of a location, of a sum and of a text, in bytes, without what they point to. Includes the spare
+/// capacity of the tables.
 const NODE: usize = 112;
 const LOCATION: usize = 320;
 const SUM: usize = 160;
 const TEXT: usize = 128;
 
-/// The chains of samples for which there was no memory.
+/// Stands for chains that did not fit into memory.
 const NO_ROOM: &str = "[no room]";
 
-/// The bytes of a page. Mappings start and end at pages.
+/// The size of a page, in bytes. Mappings start and end at page boundaries.
 const PAGE: u64 = 4096;
 
 type LocationKey = (Option<MappingId>, u64, Vec<proto::Line>);
 
-/// A profile that grows.
+/// A profile to which samples are added.
 #[derive(Debug)]
 pub struct Profile {
     events: Vec<Quantity>,
     values: Values,
     texts: Interned<Box<str>>,
-    /// The names and the source files of functions. The first one is not used: ids start at 1.
+    /// The name and the source file of each function. Ids start at 1, so element 0 is unused.
     functions: Interned<(i64, i64)>,
-    /// The names and the build ids of files. The first one is not used.
+    /// The name and the build id of each file. Element 0 is unused.
     mappings: Interned<(i64, i64)>,
-    /// The first one is not used.
+    /// Element 0 is unused.
     locations: Interned<LocationKey>,
     nodes: Interned<Node>,
     sums: HashMap<SumKey, usize>,
@@ -177,7 +179,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Creates an empty profile of these events, which takes its memory from this budget.
+    /// Creates an empty profile of these events. Its memory comes from this budget.
     pub fn new(events: Vec<Quantity>, values: Values, budget: &Budget) -> Profile {
         Profile {
             events,
@@ -194,7 +196,7 @@ impl Profile {
         }
     }
 
-    /// Returns the id of a text.
+    /// Returns the number of a text. Adds the text if it is new.
     pub fn text(&mut self, text: &str) -> TextId {
         let index = match self.texts.indexes.get(text) {
             Some(&known) => known,
@@ -206,15 +208,15 @@ impl Profile {
         TextId(index as i64)
     }
 
-    /// Returns the id of a file: its path, or a name such as `[kernel.kallsyms]`, and its build id, which may be empty.
+    /// Returns the number of a file: a path or a name such as `[kernel.kallsyms]`, with its build id, which may be empty.
     pub fn mapping(&mut self, file: &str, build_id: &[u8]) -> MappingId {
         let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
         let key = (self.text(file).0, self.text(&build_id).0);
         MappingId(self.mappings.index(key) as u64)
     }
 
-    /// Returns the id of a location: an address in a file, and the functions there, innermost first. Returns `None` if there
-    /// is no memory for another location.
+    /// Returns the number of a location: an address in a file, and the functions there, innermost first. Returns `None` if
+    /// there is no memory for a new location.
     pub fn location(
         &mut self,
         mapping: Option<MappingId>,
@@ -240,8 +242,8 @@ impl Profile {
         proto::Line { function_id: self.functions.index(key) as u64, line: line.into() }
     }
 
-    /// Adds the weight of a call chain, which is given outermost first. `None` in place of a location means that there was no
-    /// memory for this location. The chain then ends before it.
+    /// Adds a weight to a call chain, whose locations start with the outermost one. `None` stands for a location that did
+    /// not fit into memory: the chain ends before it.
     pub fn add(
         &mut self,
         event: usize,
@@ -267,7 +269,7 @@ impl Profile {
             self.push(key, weight);
         } else {
             is_whole = false;
-            // This sum is not counted as memory: each event has one.
+            // This sum takes no memory from the budget: there is only one for each event.
             let key = SumKey { event, end: 0, labels: [].into() };
             match self.sums.get(&key) {
                 Some(&known) => self.weights[known].1.add(weight),
@@ -292,12 +294,12 @@ impl Profile {
         Some(self.nodes.index(node))
     }
 
-    /// Returns the number of samples without their whole call chain, because all chains together had no room in memory.
+    /// Returns the number of samples whose call chain was cut off because memory was short.
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// Gives labels with these texts other texts.
+    /// Replaces the texts of the labels named `key`: `names` maps old texts to new ones.
     pub fn rename(&mut self, key: TextId, names: &HashMap<String, String>) {
         let renamed: HashMap<TextId, TextId> =
             names.iter().map(|(from, to)| (self.text(from), self.text(to))).collect();
@@ -325,7 +327,7 @@ impl Profile {
         let mut shown: Vec<usize> = self.weights.iter().map(|(of, _)| of.event).collect();
         shown.sort_unstable();
         shown.dedup();
-        // If a pattern matched many events, most of them never happened.
+        // If a pattern selected many events, most of them never happened.
         if shown.is_empty() {
             shown = (0..self.events.len()).collect();
         }
@@ -353,8 +355,7 @@ impl Profile {
         profile
     }
 
-    /// Returns the sample types of each event. A reader of profiles may use colons
-    /// to divide the names of several types, so none has a colon.
+    /// Returns the sample types of each event. Readers of profiles may split a name at colons, so names contain none.
     fn sample_types(&mut self, shown: &[usize]) -> Vec<proto::ValueType> {
         let has_samples = self.values == Values::SamplesAndPeriods;
         let of_event = |&event: &usize| {
@@ -439,7 +440,7 @@ impl Profile {
             mapping.memory_start = mapping.memory_start.min(mapping.memory_limit);
             mapping.has_line_numbers &= mapping.has_functions;
             mapping.has_filenames = mapping.has_line_numbers;
-            // In the kernel and in memory without a file, an address is no offset.
+            // Outside of files, in the kernel for example, an address is not a file offset.
             let is_file = self.texts.all[mapping.filename as usize].starts_with('/');
             mapping.file_offset = if is_file { mapping.memory_start } else { 0 };
         }
