@@ -1,4 +1,4 @@
-//! Call chains that come without a sample, because tables in the kernel store each chain only once.
+//! Call chains that do not come with a sample: tables in the kernel store each call chain once.
 
 use perf_prof_format::{
     abi::{
@@ -13,24 +13,25 @@ use super::{Context, EventType, Format, Sample, folded, frames};
 /// The addresses of a call chain, innermost first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AddressChain {
-    /// The process. It has no meaning if there are no frames of a process.
+    /// The process id. It has no meaning if `user` is empty.
     pub pid: u32,
-    /// The frames of the kernel.
+    /// The addresses in the kernel.
     pub kernel: Vec<u64>,
-    /// The frames of the process.
+    /// The addresses in the process.
     pub user: Vec<u64>,
 }
 
 impl AddressChain {
-    /// Returns the names of the frames as the text of a key, like those of a sample with this chain. `time` is a time at
-    /// which the process had this chain. The caller must meet the conditions of [`Context::with_symbols`].
+    /// Returns the names of the frames as the text of a key, as for a sample with this chain. At `time`, the process must
+    /// have had the mappings that these addresses belong to. The caller must meet the conditions of
+    /// [`Context::with_symbols`].
     pub fn folded(&self, time: u64, context: &Context) -> String {
         let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN, 0);
         let event = EventType { alias: None, format: Format::other("chain"), layout, max_stack: None };
         folded(&frames(&Sample { event: &event, record: &self.record(time) }, context))
     }
 
-    /// Returns the record of a sample with the chain.
+    /// Makes the record of a sample with this chain.
     fn record(&self, time: u64) -> Vec<u8> {
         let part = |marker: u64, frames: &[u64]| match frames {
             [] => Vec::new(),

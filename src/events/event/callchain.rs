@@ -1,5 +1,5 @@
-//! Resolves the addresses in call chains to frames. Frames are cached, because the same few thousand addresses occur in
-//! most call chains.
+//! Resolves the addresses in call chains to frames. Frames are cached, because most call chains consist of the same few
+//! thousand addresses.
 
 use std::{any::Any, sync::Arc};
 
@@ -16,16 +16,16 @@ use super::{
     unwound::{self, Copied},
 };
 
-/// Resolves addresses of processes. The cached result for an address also keeps the frames that were created from it.
+/// Resolves addresses of processes. Next to the result for an address, its cache keeps the frames made from the result.
 pub type Symbolizer = symbol::Symbolizer<Derived>;
 
 pub(super) type Resolved = symbol::Resolved<Derived>;
 
-/// The frames that were created from the result for an address.
+/// The frames that were made from the result for an address.
 #[derive(Clone, Debug, Default)]
 pub struct Derived {
     frames: Slot<Vec<Arc<Frame>>>,
-    /// The frames with what perf passes to its scripts.
+    /// The same frames in the form that perf passes to its scripts.
     pub(super) perf: PerfFrames,
 }
 
@@ -33,26 +33,26 @@ pub struct Derived {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)] // Puts the reference count and the slot on one cache line. Both are read when a frame occurs again.
 pub struct Frame {
-    /// Data of any type that a sink derives from the frame. As long as the frame is cached, later call chains get the
-    /// same object with the same data.
+    /// Data of any type that a sink keeps with the frame. While the frame is cached, all call chains share one `Frame` and
+    /// this data.
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
-    /// In the innermost frame of the kernel or of the program: the address of the executed instruction. In all other
-    /// frames: the return address. In frames of Python functions: the address of the Python instruction.
+    /// In the innermost frame of the kernel or of the program: the address of the executed instruction. In a Python frame:
+    /// the address of the Python instruction. In all other frames: the return address.
     pub addr: u64,
-    /// The function's name, or `Unknown`.
+    /// The name of the function, or `Unknown`.
     pub symbol: Arc<str>,
-    /// The distance of `addr` from the function's start, in bytes. For a user frame without a function, it is the
-    /// offset in the file, or the address if no file is mapped there. For all other frames without a function, and for
-    /// inlined functions, it is 0.
+    /// The distance of `addr` from the start of the function, in bytes. In a user frame without a known function: the offset
+    /// in the file, or the address if no file is mapped there. In other frames without a known function and in inlined
+    /// functions: 0.
     pub offset: u64,
-    /// Where the code is.
+    /// Where the code of the frame is.
     pub origin: Origin,
-    /// `[kernel.kallsyms]`, `[module]` or a file's path.
+    /// The file with the code: `[kernel.kallsyms]`, `[module]`, or a path.
     pub dso: Arc<str>,
-    /// The offset of the address in the file, in bytes. For a kernel frame, it is the address itself. The value is lost
-    /// when an event is copied.
+    /// The offset of the address in the file, in bytes; in a kernel frame, the address itself. Copies of events do not
+    /// contain this value.
     pub dso_offset: u64,
-    /// The source file and line, if they were requested and are known.
+    /// The source file and the line, if the user asked for them and they are known.
     pub srcline: Option<(Arc<str>, u32)>,
 }
 
@@ -61,13 +61,13 @@ pub struct Frame {
 pub enum Origin {
     /// In the kernel.
     Kernel,
-    /// In a function of this process.
+    /// In this process.
     User {
         /// The process id.
         pid: i32,
     },
-    /// In a function of this process that was inlined. The next frame in the chain, one step outward, is the function
-    /// that contains it; both frames have the same address.
+    /// In a function of this process that the compiler inlined. The next frame outward is the function that contains it, and
+    /// has the same `addr`.
     Inlined {
         /// The process id.
         pid: i32,
@@ -79,8 +79,8 @@ pub enum Origin {
     },
 }
 
-/// Selects the frames that are reported: those of the kernel, those of programs, or both. All other frames are omitted,
-/// as if they had not been recorded.
+/// Selects frames of call chains: those of the kernel, those of programs, or both. Other frames are left out as if they had
+/// not been recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sides {
     /// All recorded frames.
@@ -101,8 +101,8 @@ impl Sides {
 /// The value of [`Frame::symbol`] if the function is not known.
 pub const UNKNOWN: &str = "Unknown";
 
-/// Returns whether `dso` stands for code that was generated while the kernel was running: BPF programs, ftrace
-/// trampolines, or copies of instructions that were replaced by a probe.
+/// Returns whether `dso` stands for code that is generated in the kernel at run time: BPF programs, ftrace trampolines, and
+/// copies of instructions that a probe replaced.
 pub(super) fn is_generated_kernel_code(dso: &str) -> bool {
     dso == "[bpf]" || dso.starts_with("[__builtin__")
 }
@@ -114,8 +114,7 @@ pub struct KernelFrames {
     returns: FxHashMap<u64, Arc<Frame>>,
 }
 
-/// The maximum number of frames in each of the two caches of kernel frames. A frame takes about half a kilobyte,
-/// including the data that a sink derives from it.
+/// The maximum number of frames in each of the two caches. A frame takes about half a kilobyte, with the data of its slot.
 const KERNEL_FRAMES: usize = 1 << 14;
 
 impl KernelFrames {
@@ -138,9 +137,9 @@ impl KernelFrames {
     #[cold]
     fn resolve(&mut self, addr: u64, kind: AddressKind, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, kind, context));
-        // Do not cache frames without a name and frames of generated code. The address may get a name when a module or a BPF
-        // program is loaded, and generated code may be replaced by other code. Frames of modules are cached, although a module
-        // may be replaced: even then, the list of symbols is not read again, so a new look-up would give the same name.
+        // Do not cache frames without a name or frames of generated code. Such an address may get another name when a module
+        // or a BPF program is loaded. Frames of modules are cached although a module may be replaced: the list of symbols is
+        // read only once, so a new lookup gives the same name.
         if *frame.symbol == *UNKNOWN || is_generated_kernel_code(&frame.dso) {
             return frame;
         }
@@ -158,7 +157,7 @@ impl KernelFrames {
 pub struct Chain {
     /// The frames, innermost first.
     pub frames: Vec<Arc<Frame>>,
-    /// The number of frames that were recorded. All frames after them were unwound from a copy of the stack.
+    /// How many of the frames were recorded. They come first. The frames after them were unwound from a copy of the stack.
     pub recorded: usize,
 }
 
@@ -168,13 +167,13 @@ impl Chain {
     }
 }
 
-/// Resolves a sample's call chain to frames, innermost first. Those of an interpreter are among them if the run asks for them.
+/// Resolves the call chain of a sample to frames, innermost first. Includes frames of interpreters if the run asks for them.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     // A span has the call chain of one of its samples.
     if let Format::Span(span) = &sample.event.format {
         return span.sample_with_chain(sample.raw()).map_or_else(Vec::new, |sample| frames(&sample, context));
     }
-    // They are read first, because the process may end soon.
+    // Read the functions of the interpreter first, because the process may exit soon.
     let functions = context.functions_of_interpreter(sample);
     let native = chain(sample, context).frames;
     match functions {
@@ -183,14 +182,13 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     }
 }
 
-/// Returns whether the samples of this event have a call chain, recorded by the kernel or unwound from a copy of the
-/// stack.
+/// Returns whether samples of this event have a call chain: recorded by the kernel, or unwound from a copy of the stack.
 #[inline]
 pub fn has_callchain(sample: &Sample<'_>) -> bool {
     sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0
 }
 
-/// Resolves a sample's call chain.
+/// Resolves the call chain of a sample, without frames of interpreters.
 pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     // A span has the call chain of one of its samples.
     if let Format::Span(span) = &sample.event.format {
@@ -203,16 +201,16 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     if sample.is_of_guest() {
         return guest_chain(sample, sides);
     }
-    // Whether the last context marker is that of the kernel. The kernel writes a marker even for a chain of one kind of frames,
-    // but a recording may lack markers. Without a marker, the address itself shows whether it belongs to the kernel: kernel
-    // addresses have their top bit set on every 64-bit architecture that perf runs on.
+    // Whether the last context marker was that of the kernel. The kernel writes a marker before each kind of frames, but a
+    // recording may lack markers. Then the address itself tells: kernel addresses have their top bit set on every 64-bit
+    // architecture that perf runs on.
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut kind = AddressKind::Instruction;
     let mut walked = false;
     let mut kernel = context.kernel_frames();
-    // The number of frames that may still be added. The kernel limits chains to `max_stack` frames, but a recorded
-    // chain may be longer than the script requested.
+    // How many frames can still be added. The kernel cuts chains at `max_stack` frames, but in a recording they may be
+    // longer than the script asks for.
     let limit = context.frame_limit().or(sample.event.max_stack.map(usize::from));
     let mut left = limit.unwrap_or(usize::MAX);
     for addr in sample.callchain() {
@@ -237,21 +235,19 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
                 continue;
             }
         }
-        // The first frame after a marker is the innermost frame of the kernel or of the program. Its address is that of an
+        // The first frame after a marker is the innermost one of the kernel or of the program. Its address is that of an
         // executed instruction, not a return address.
         kind = AddressKind::Instruction;
     }
     let recorded = frames.len();
-    // If the kernel has already recorded user frames, do not unwind them again, even if the script requested registers and
-    // stack.
+    // If the kernel recorded user frames, do not unwind the copied stack, even if the samples contain one.
     let layout = &sample.event.layout;
     if !walked
         && sides.has(false)
         && let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
     {
         let mut kind = AddressKind::Instruction;
-        // Kernel frames count towards the limit too, as in chains that the kernel records itself
-        // (get_perf_callchain()).
+        // Kernel frames count towards the limit too, as in the kernel (get_perf_callchain()).
         let limit = limit.unwrap_or(context.max_stack()).saturating_sub(frames.len());
         for addr in unwound::addresses(sample, &Copied { registers, stack }, limit, context) {
             user_frames(sample, addr, kind, context, &mut frames);
@@ -261,14 +257,14 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     Chain { frames, recorded }
 }
 
-/// Returns the frame of a sample's instruction. If inlined functions are reported and the instruction is in one, this
+/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in one, this
 /// is the innermost inlined function.
 pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).into_iter().next()
 }
 
-/// Returns the frame of a sample's instruction with the function in the symbol table, even if the instruction is in an
-/// inlined function.
+/// Returns the frame of a sample's instruction. Its function is the one in the symbol table, even if the instruction is in
+/// an inlined function.
 pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).pop()
 }
@@ -298,14 +294,14 @@ fn kernel_frame(addr: u64, kind: AddressKind, context: &Context) -> Frame {
     Frame { addr, symbol, offset, origin: Origin::Kernel, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
 
-/// Returns the call chain of a sample that was taken in a virtual machine.
+/// Returns the call chain of a sample from a virtual machine.
 fn guest_chain(sample: &Sample<'_>, sides: Sides) -> Chain {
     let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
     let frames = addresses.map(|addr| guest_frame(sample, addr));
     Chain::of_recorded(frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect())
 }
 
-/// Returns the frame for an address in a virtual machine. It has no symbol, because this machine does not know the code.
+/// Returns the frame for an address in a virtual machine. The frame has no symbol, because the guest's code is unknown here.
 fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
     let in_kernel = sample.is_in_kernel().unwrap_or(addr >> 63 == 1);
     let origin = if in_kernel { Origin::Kernel } else { Origin::User { pid: sample.pid_tid().0 } };
@@ -313,12 +309,12 @@ fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
     Frame { addr, symbol, offset: 0, origin, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
 
-/// Appends the frames for an address of the sample's process: first the functions that were inlined at this address,
-/// then the function that contains them.
+/// Appends the frames for an address of the sample's process: first the functions that are inlined there, innermost first,
+/// and then the function that contains them.
 fn user_frames(sample: &Sample<'_>, addr: u64, kind: AddressKind, context: &Context, frames: &mut Vec<Arc<Frame>>) {
     let pid = sample.pid_tid().0;
     let resolved = context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), kind));
-    // The frames in the slot can be used again, because a cached result belongs to one address of one process.
+    // The frames in the slot can be used again: a cached result belongs to one address of one process.
     let cached = &resolved.slot.get_or_default().frames;
     match cached.get() {
         Some(made) => frames.extend_from_slice(made),
@@ -332,7 +328,7 @@ fn user_frames(sample: &Sample<'_>, addr: u64, kind: AddressKind, context: &Cont
 
 fn user(resolved: &Resolved, pid: i32, addr: u64, kind: AddressKind) -> impl Iterator<Item = Frame> {
     let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = resolved;
-    // The lookup used an address within the call instruction, but the frame shows the return address, which comes after the
+    // The lookup was for an address inside the call instruction, but the frame shows the return address, which follows the
     // call.
     let dso_offset = dso_offset.wrapping_add(u64::from(kind == AddressKind::Return));
     let frame = move |symbol, offset, origin, srcline| Frame {
@@ -372,7 +368,7 @@ mod tests {
     use super::*;
     use crate::event::{EventType, Format};
 
-    /// Two functions, one directly after the other.
+    /// Two functions, the second right after the first.
     struct TwoFunctions;
 
     impl Kernel for TwoFunctions {

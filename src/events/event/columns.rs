@@ -1,5 +1,4 @@
-//! The columns in the lines of `perf script`: their names, and which of them an event's samples can fill. Does not know
-//! how columns are printed.
+//! The columns of `perf script`: their names, and which of them the samples of an event can fill.
 
 use std::str::FromStr;
 
@@ -8,7 +7,7 @@ use perf_prof_format::abi::{
     PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
 };
 
-/// A column: one part of a line.
+/// A column of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 #[allow(missing_docs, reason = "`NAMES` has the name of each column")]
@@ -91,8 +90,8 @@ const TRACEPOINT: Columns = Columns::from_list(&[Comm, Tid, Cpu, Time, Event, Tr
 const SAMPLED: Columns = Columns::from_list(&[Comm, Tid, Cpu, Time, Period, Event, Ip, Symbol, Offset, Dso]);
 const PLACE: Columns = Columns::from_list(&[Ip, Symbol, Offset, Dso]);
 
-/// The columns that are shown only if the samples have a certain member. The column of the period is not in this list:
-/// without the member, it shows the period in the attr.
+/// The columns that need a certain member of the samples. The column of the period needs none: without the member, it shows
+/// the period in the attr.
 const NEEDS: [(u64, Columns); 6] = [
     (PERF_SAMPLE_IP, PLACE),
     (PERF_SAMPLE_TID, Columns::from_list(&[Pid, Tid])),
@@ -102,8 +101,8 @@ const NEEDS: [(u64, Columns); 6] = [
     (PERF_SAMPLE_CGROUP, Columns::from_list(&[Cgroup])),
 ];
 
-/// The types of events to which a list of columns can be limited, with their names in perf. Only perf itself makes
-/// events of the last type, from hardware traces.
+/// The types of events that a list of columns may name, as perf names them. Events of the last type are made by perf itself,
+/// from hardware traces.
 const TYPES: [(&str, Option<u32>); 5] = [
     ("hw", Some(PERF_TYPE_HARDWARE)),
     ("sw", Some(PERF_TYPE_SOFTWARE)),
@@ -112,18 +111,18 @@ const TYPES: [(&str, Option<u32>); 5] = [
     ("synth", None),
 ];
 
-/// A list of columns: `time,event`, `+pid,-cpu`, or `trace:comm,time` for one type of events.
+/// A list of columns, for example `time,event` or `+pid,-cpu`. `trace:comm,time` is a list for one type of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldList {
     events: OfEvents,
     fields: Listed,
 }
 
-/// The events to which a list of columns applies.
+/// The events that a list of columns is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfEvents {
     All,
-    /// The events with this type in their attrs.
+    /// Events with this `type` in their attr.
     OfType(u32),
     None,
 }
@@ -131,9 +130,9 @@ enum OfEvents {
 /// The columns of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
-    /// Exactly these columns.
+    /// These columns replace the default ones.
     Only(Columns),
-    /// Changes to the columns that an event would have without this list.
+    /// These columns are added to the columns of an event, or removed from them.
     Changed { more: Columns, less: Columns },
 }
 
@@ -148,7 +147,7 @@ impl FieldList {
     }
 }
 
-/// What is wrong with a list of columns.
+/// Why a list of columns is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldsError {
     /// No column has this name.
@@ -175,7 +174,7 @@ impl FromStr for FieldList {
             }
         };
         if events != OfEvents::All && list.trim().is_empty() {
-            // As in perf, an empty list means that the events of this type have no lines.
+            // As in perf: events with an empty list print no lines.
             return Ok(FieldList { events, fields: Listed::Only(Columns::default()) });
         }
         let (mut only, mut more, mut less) = (0u16, 0u16, 0u16);
@@ -197,13 +196,12 @@ impl FromStr for FieldList {
     }
 }
 
-/// Returns the columns of each event. Each element of `events` is the `type` and the `sample_type` in an event's attr.
-/// Later lists change the result of earlier ones. An event without columns has no lines.
+/// Returns the columns of each event. An event is given by the `type` and the `sample_type` of its attr. Each list changes
+/// the result of the lists before it. Events without columns print no lines.
 ///
-/// Follows perf's rules (`perf_session__check_output_opt()` in `tools/perf/builtin-script.c`). All events of one type
-/// have the same columns. A column is removed if the first event of the type lacks the member that the column needs. If
-/// at least one tracepoint has call chains, all tracepoints also have the columns of the instruction (`ip`, `sym`,
-/// `symoff` and `dso`).
+/// Follows perf's rules (`perf_session__check_output_opt()` in `tools/perf/builtin-script.c`). All events of a type have the
+/// same columns. A column is removed if the first event of the type lacks the member that the column needs. If one
+/// tracepoint has call chains, all tracepoints also get the columns of the instruction (`ip`, `sym`, `symoff` and `dso`).
 pub fn columns(events: &[(u32, u64)], lists: &[FieldList]) -> Vec<Columns> {
     let of = |kind: u32| {
         let mut of_kind = events.iter().filter(|event| event.0 == kind);
@@ -254,7 +252,7 @@ mod tests {
         );
     }
 
-    /// `perf record -c N` records no periods.
+    /// With `perf record -c N`, samples contain no period.
     #[test]
     fn samples_without_a_period_show_the_period_of_the_attr() {
         check(

@@ -1,5 +1,4 @@
-//! The context of a run's events: the names of addresses and tasks, and the offset between the events' clock and the
-//! wall clock.
+//! The context of a run's events: names of addresses and tasks, and the offset between the perf clock and the wall clock.
 
 use std::{
     any::Any,
@@ -25,53 +24,51 @@ use super::{
 /// The maximum memory for the unwind information of files, in bytes.
 const UNWIND_CACHE: usize = 64 << 20;
 
-/// The maximum number of frames in a call chain if the kernel's limit cannot be read. It is the kernel's default,
+/// The maximum number of frames in a call chain if `kernel.perf_event_max_stack` cannot be read: the kernel's default,
 /// PERF_MAX_STACK_DEPTH.
 const MAX_STACK: usize = 127;
 
-/// The maximum number of attempts to lock a table, and the pause between two attempts. If all of them fail, the caller
-/// goes on without the table.
+/// How often to try to lock a table, and the pause after each attempt. If no attempt succeeds, the caller goes on without
+/// the table.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
-/// The data that is needed to interpret the events of a run. All events of the run share one context.
+/// What is needed to interpret the events of a run. All events of the run share one context.
 pub struct Context {
     /// The names of kernel addresses.
     pub kernel: Box<dyn Kernel + Send + Sync>,
-    /// The offset between the events' clock and the wall clock, in nanoseconds. The time of an event plus this offset
-    /// is the time since the Unix epoch.
+    /// The offset between the perf clock and the wall clock: event time + offset = nanoseconds since the Unix epoch.
     realtime_offset: AtomicI64,
-    /// If set, this offset is used instead of `realtime_offset`. It is determined when it is first needed.
+    /// If set, replaces `realtime_offset`. The offset is then determined at its first use.
     lazy_offset: Option<LazyLock<FoundOffset, FindOffset>>,
-    /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
+    /// How far a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
-    /// The number of times that `tasks` may have changed.
+    /// How often `tasks` may have changed.
     task_changes: AtomicU64,
-    /// The number of changes of processes and their mappings.
+    /// How often processes or their mappings have changed.
     symbol_changes: AtomicU64,
     cgroups: Mutex<Cgroups>,
-    /// The tasks that the user selected, in a run in which the events of all tasks are delivered. `None` if all tasks
-    /// are selected.
+    /// The selected tasks, in a run that receives the events of all tasks. `None` if all tasks are selected.
     targets: Option<Mutex<Targets>>,
     spans_of: SpansOf,
-    /// The process id of perf-prof itself, whose spans are not delivered.
+    /// The process id of perf-prof, if its own spans are not delivered.
     left_out: Option<i32>,
     kernel_frames: Mutex<KernelFrames>,
     perf_kernel_frames: Mutex<PerfKernelFrames>,
     symbols: Mutex<Symbolizer>,
-    /// The processes with an interpreter. `None` if no event has frames of their functions.
+    /// The processes with an interpreter. `None` if no event records frames of an interpreter.
     pub(super) interpreters: Mutex<Option<RunInterpreters>>,
     unwinder: Mutex<Unwinder>,
-    /// The architecture of the machine on which the events happened, as `uname -m` prints it.
+    /// The architecture of the machine that was traced, as `uname -m` prints it. `None` stands for this machine.
     machine: Option<String>,
-    /// The registers of this machine.
+    /// The registers of the traced machine.
     registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
     /// The memory budget of the run.
     budget: Budget,
-    /// The number of frames after which the user wants call chains to be cut.
+    /// The user's limit for the length of call chains.
     frame_limit: Option<usize>,
     sides: Sides,
     endings: StackEndings,
@@ -80,40 +77,39 @@ pub struct Context {
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
 }
 
-/// A function that returns the number of hardware queues of a block device, if it is known.
+/// Returns the number of hardware queues of a block device; `None` if it is unknown.
 type HardwareQueues = fn(u64) -> Option<usize>;
 
-/// A function that determines the offset between the events' clock and the wall clock.
+/// Determines the offset between the perf clock and the wall clock.
 type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
 
-/// The offset between the events' clock and the wall clock, as the result of a search.
+/// The offset between the perf clock and the wall clock, as it was determined.
 #[derive(Debug)]
 pub struct FoundOffset {
-    /// The number to add to the events' times, in nanoseconds. `None` if it is not known.
+    /// What to add to the times of events, in nanoseconds. `None` if it is unknown.
     pub offset: Option<i64>,
-    /// Called when a time of day is first shown: warns if the offset is only a guess.
+    /// Forced when a time of day is shown for the first time. Warns if the offset is only a guess.
     pub shown: LazyLock<(), Box<dyn FnOnce() + Send>>,
 }
 
-/// How a run learns which files processes have mapped.
+/// How a run learns the mappings of processes.
 #[derive(Clone, Debug, Default)]
 pub enum Processes {
-    /// Mappings are read from procfs when an address is resolved. When a process executes another program or exits, its
-    /// mappings are forgotten.
+    /// Mappings are read from procfs when an address is resolved. They are forgotten when the process calls exec or exits.
     #[default]
     Ignored,
-    /// Mappings come from the side-band records. Mappings that the records did not report are read from procfs.
+    /// Mappings come from the side-band records. Mappings that no record reported are read from procfs.
     Followed,
-    /// Mappings come only from the side-band records, because the processes of a recording do not run on this machine.
+    /// Mappings come only from the side-band records: the processes of a recording do not run on this machine.
     Recorded(RecordedBinaries),
 }
 
-/// How a run uses the side-band records about processes.
+/// Whether a run uses the side-band records about processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProcessRecords {
     Unused,
     Live,
-    /// The records are the only source; procfs is not read.
+    /// procfs is never read.
     Recording,
 }
 
@@ -150,20 +146,20 @@ impl Context {
         }
     }
 
-    /// Sets the function that returns the number of hardware queues of a block device.
+    /// Sets how the number of hardware queues of a block device is found.
     #[cfg(test)]
     pub fn with_hardware_queues(self, hardware_queues: HardwareQueues) -> Self {
         Self { hardware_queues, ..self }
     }
 
-    /// Returns whether a block device is known to have only one hardware queue. `dev` is its number, as events have it. The
-    /// devices of a recording are not those of this machine.
+    /// Returns whether a block device is known to have one hardware queue. `dev` is the device number in events. Returns
+    /// false for a recording, because its devices are not those of this machine.
     pub fn has_one_hardware_queue(&self, dev: u64) -> bool {
         !self.is_recording() && (self.hardware_queues)(dev) == Some(1)
     }
 
-    /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when the
-    /// offset is first needed, because it takes a while.
+    /// Sets how the offset between the perf clock and the wall clock is determined. `find` takes a while, so it is called
+    /// when the offset is first needed.
     pub fn with_offset_found_by(mut self, find: impl FnOnce() -> FoundOffset + Send + 'static) -> Self {
         self.lazy_offset = Some(LazyLock::new(Box::new(find)));
         self
@@ -176,7 +172,7 @@ impl Context {
         found.offset
     }
 
-    /// Sets how symbols of processes are looked up, and where the mappings of processes come from.
+    /// Sets how symbols of processes are found, and where the mappings of processes come from.
     pub fn with_symbol_options(mut self, options: Options, processes: Processes) -> Self {
         let symbolizer = Symbolizer::deriving(options);
         (self.symbols, self.processes) = match processes {
@@ -189,7 +185,7 @@ impl Context {
         self
     }
 
-    /// Sets the number of frames after which call chains are cut, for all events.
+    /// Sets the maximum length of call chains, for all events.
     pub fn with_frame_limit(self, limit: Option<u16>) -> Self {
         Self { frame_limit: limit.map(usize::from), ..self }
     }
@@ -199,19 +195,19 @@ impl Context {
         Self { budget, ..self }
     }
 
-    /// Returns the memory budget of the run. Tables and open spans take their memory from it.
+    /// Returns the memory budget of the run, from which tables and open spans take their memory.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Sets the tasks that the user selected, and whose spans are delivered. Without this call, all tasks are selected.
+    /// Sets the selected tasks, and whether the spans of other tasks are delivered too. Without this call, all tasks are
+    /// selected.
     pub fn with_targets(self, targets: Option<Targets>, spans_of: SpansOf) -> Self {
         Self { targets: targets.map(Mutex::new), spans_of, ..self }
     }
 
-    /// Sets the architecture of the machine on which the events happened, which may be another machine than this one.
-    /// `name` is the architecture as `uname -m` prints it. The names of registers and the rules of unwinding depend on
-    /// it. If `name` is `None`, the architecture of this machine is assumed, as in perf (`perf_env__arch()` in
+    /// Sets the architecture of the machine that was traced, as `uname -m` prints it. It determines the names of registers
+    /// and the rules of unwinding. For `None`, it is the architecture of this machine, as in perf (`perf_env__arch()` in
     /// `tools/perf/util/env.c`).
     pub fn with_machine(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
@@ -222,17 +218,17 @@ impl Context {
         self
     }
 
-    /// Returns the architecture of the machine on which the events happened.
+    /// Returns the architecture of the machine that was traced.
     pub fn machine(&self) -> &str {
         self.machine.as_deref().unwrap_or(std::env::consts::ARCH)
     }
 
-    /// Returns the registers of the machine on which the events happened.
+    /// Returns the registers of the machine that was traced.
     pub fn registers(&self) -> RegisterSet {
         self.registers
     }
 
-    /// Limits call chains to the frames that `sides` selects.
+    /// Limits call chains to frames of the kernel or of programs.
     pub fn with_sides(self, sides: Sides) -> Self {
         Self { sides, ..self }
     }
@@ -241,30 +237,30 @@ impl Context {
         self.sides
     }
 
-    /// Returns the number of frames after which the user wants call chains to be cut.
+    /// Returns the user's limit for the length of call chains.
     pub(super) fn frame_limit(&self) -> Option<usize> {
         self.frame_limit
     }
 
-    /// Returns the maximum number of frames in the call chains of events that did not request a maximum. It is the
-    /// value that `kernel.perf_event_max_stack` had at the start of the run.
+    /// Returns the maximum length of call chains of events that set none: `kernel.perf_event_max_stack` at the start of the
+    /// run.
     pub(super) fn max_stack(&self) -> usize {
         self.max_stack
     }
 
-    /// Returns the counters for the reasons why unwinding of stacks ended.
+    /// Returns the counts of why unwinding ended.
     pub fn endings(&self) -> &StackEndings {
         &self.endings
     }
 
-    /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`]. This function
-    /// may be called inside the `work` of `with_symbols`.
+    /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`], and may be inside
+    /// its `work`.
     pub fn with_unwinder<R>(&self, work: impl FnOnce(&mut Unwinder) -> R) -> R {
         work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the mappings of all processes, if the run uses the side-band records about processes. So the addresses of a
-    /// process can be resolved even if the process exits before.
+    /// Reads the mappings of all processes, if the run uses side-band records. The addresses of a process can then be
+    /// resolved even after the process has exited.
     pub fn find_mappings(&self) {
         self.with_followed(|symbols| {
             for pid in procfs::processes() {
@@ -273,8 +269,7 @@ impl Context {
         });
     }
 
-    /// If the run uses the side-band records about processes, calls `work` with the symbolizer, so that `work` can
-    /// report a record to it.
+    /// Calls `work` with the symbolizer, if the run uses side-band records. `work` passes a record to the symbolizer.
     pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
         if self.processes != ProcessRecords::Unused {
             self.with_symbols(work);
@@ -282,9 +277,8 @@ impl Context {
         }
     }
 
-    /// Handles a process that executes another program or has exited. If the run uses the side-band records about
-    /// processes, calls `tell`, which reports the change to the symbolizer. Otherwise forgets the process, because the
-    /// mappings that were read from procfs are no longer valid.
+    /// Handles a process that called exec or exited. If the run uses side-band records, calls `tell`, which reports the
+    /// change to the symbolizer. Otherwise forgets the process, because its mappings in procfs have changed.
     pub fn program_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
         match self.processes {
             ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
@@ -294,59 +288,58 @@ impl Context {
         self.symbol_changes.fetch_add(1, Relaxed);
     }
 
-    /// Returns a number that changes when the mappings of a process change. As long as the number stays the same, a cached
-    /// address of a process keeps its name at all later times.
+    /// Returns a number that changes whenever a mapping changes. As long as it stays the same, a resolved address of a
+    /// process keeps its name.
     #[inline]
     pub fn symbol_changes(&self) -> u64 {
         self.symbol_changes.load(Relaxed)
     }
 
-    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this
-    /// function before the first event is delivered. These conditions ensure that no thread waits here for another
-    /// thread. In a child that a script forked, such a wait would never end, because the child does not have the other
-    /// thread.
+    /// Calls `work` with the symbols of processes. The caller must hold the GIL, or call this before the first event is
+    /// delivered. Then no thread ever waits here for another one. A child that a script forks could wait forever, because
+    /// the thread that holds the lock does not exist in the child.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
         // Ignore a poisoned lock, as in `with_tasks`.
         work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the cached frames of the kernel. Their lock is held until the returned guard is dropped. The caller must
-    /// meet the conditions of [`Context::with_symbols`], and may call `with_symbols` while it holds the guard.
+    /// Locks the cached frames of the kernel. The caller must meet the conditions of [`Context::with_symbols`], and may call
+    /// `with_symbols` while it holds the guard.
     pub(super) fn kernel_frames(&self) -> MutexGuard<'_, KernelFrames> {
         self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `work` with the cached frames of the kernel for perf's scripts. The caller must meet the conditions of
+    /// Calls `work` with the cached kernel frames for scripts of perf. The caller must meet the conditions of
     /// [`Context::with_symbols`].
     pub(super) fn with_perf_kernel_frames<R>(&self, work: impl FnOnce(&mut PerfKernelFrames) -> R) -> R {
         work(&mut self.perf_kernel_frames.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Updates the offset between the events' clock and the wall clock. The offset changes because the two clocks drift
-    /// apart, and because the wall clock may be set.
+    /// Updates the offset between the perf clock and the wall clock. The offset changes when the clocks drift apart, and
+    /// when somebody sets the wall clock.
     pub fn set_realtime_offset(&self, offset: i64) {
         self.realtime_offset.store(offset, Relaxed);
     }
 
-    /// Calls `work` with the task names, which it may change.
+    /// Calls `work` with the names of tasks. `work` may change them.
     pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
         // Ignore a poisoned lock: a panic elsewhere leaves the names incomplete at worst.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let result = work(&mut tasks);
-        // Count the change after it was made, but while the lock is held. Otherwise, the new number could be read
-        // together with a name from before the change.
+        // Count the change while the lock is held. Otherwise a reader could see the new number together with a name from
+        // before the change.
         self.task_changes.fetch_add(1, Relaxed);
         result
     }
 
-    /// Returns a number that changes with each call of [`Context::with_tasks`]. As long as the number stays the same, a task
-    /// keeps its name at all later times.
+    /// Returns a number that changes with each call of [`Context::with_tasks`]. As long as it stays the same, a task keeps
+    /// its name.
     #[inline]
     pub fn task_changes(&self) -> u64 {
         self.task_changes.load(Relaxed)
     }
 
-    /// Notes that a process created a process or a thread during the run.
+    /// Notes that a process created a process or a thread during the run. Each is given by its process id and thread id.
     pub fn forked(&self, parent: (u32, u32), child: (u32, u32), time: u64) {
         let [(ppid, ptid), (pid, tid)] = [parent, child].map(|(pid, tid)| (pid as i32, tid as i32));
         self.with_tasks(|tasks| {
@@ -356,7 +349,7 @@ impl Context {
         if ppid != pid {
             self.with_interpreters(|run| run.interpreters.forked(ppid as u32, pid as u32));
         }
-        // The time 0 means that the task existed before the recording: recorders write fork records for such tasks too.
+        // At the time 0, recorders write a fork record for each task that exists already.
         if time == 0 {
             return;
         }
@@ -369,12 +362,12 @@ impl Context {
         }
     }
 
-    /// Sets the process whose spans are not delivered.
+    /// Sets the process whose spans are not delivered: perf-prof itself.
     pub fn with_left_out(self, process: Option<u32>) -> Self {
         Self { left_out: process.map(|pid| pid as i32), ..self }
     }
 
-    /// Returns whether only the spans of selected tasks are delivered, although the spans of all tasks are made.
+    /// Returns whether spans are made of all tasks, but delivered only of the selected ones.
     #[inline]
     pub fn selects_spans(&self) -> bool {
         self.targets.is_some() && self.spans_of == SpansOf::SelectedTasks
@@ -386,39 +379,38 @@ impl Context {
         !self.selects_spans() && self.left_out.is_none()
     }
 
-    /// Returns whether the spans of this thread are delivered: the user selected the thread, and it does not belong to
-    /// perf-prof.
+    /// Returns whether the spans of this thread are delivered: the thread is selected, and does not belong to perf-prof.
     pub fn delivers_spans_of(&self, tid: i32) -> bool {
         (!self.selects_spans() || self.is_target(tid))
             && self.left_out.is_none_or(|left_out| tid != left_out && self.process(tid) != Some(left_out))
     }
 
-    /// Returns whether the user selected this thread. A thread is not selected if processes are selected and its process
-    /// is not known, or if cgroups are selected and its cgroup is not known.
+    /// Returns whether this thread is selected. A thread whose process is unknown is not selected if the user selected
+    /// processes. A thread whose cgroup is unknown is not selected if the user selected cgroups.
     pub fn is_target(&self, tid: i32) -> bool {
         let Some(targets) = &self.targets else { return true };
         let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
         targets.contains(tid, || self.process(tid)) && targets.has_cgroup_of(tid, self)
     }
 
-    /// Returns the number of threads that were not selected because their cgroups were not known.
+    /// Returns the number of threads that were not selected because their cgroup was unknown.
     pub fn tasks_of_unknown_cgroups(&self) -> usize {
         let targets = self.targets.as_ref().map(|targets| targets.lock().unwrap_or_else(PoisonError::into_inner));
         targets.map_or(0, |targets| targets.of_unknown_cgroups())
     }
 
-    /// Calls `work` with the cgroups, which it may change.
+    /// Calls `work` with the cgroups. `work` may change them.
     pub fn with_cgroups<R>(&self, work: impl FnOnce(&mut Cgroups) -> R) -> R {
         work(&mut self.cgroups.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Calls `work` with the cgroups of tasks, if they are followed.
+    /// Calls `work` with the cgroups of tasks, if the run follows them.
     pub fn with_memberships(&self, work: impl FnOnce(&mut Memberships)) {
         self.with_cgroups(|cgroups| cgroups.tasks.as_mut().map(work));
     }
 
     /// Notes that a thread is in this cgroup. Looks up the name of a new cgroup at once, because the cgroup may be removed
-    /// before its name is needed.
+    /// soon.
     #[inline]
     pub fn note_cgroup(&self, cgroup: u64, pid: i32, tid: i32) {
         let is_known = self.with_cgroups(|cgroups| {
@@ -430,22 +422,21 @@ impl Context {
         }
     }
 
-    /// Reads the names of all cgroups, so that the name of a cgroup is known even if the cgroup is removed before its name is
-    /// needed.
+    /// Reads the names of all cgroups, so that they are known even after a cgroup is removed.
     pub fn find_cgroups(&self) {
         let all = cgroup_paths();
         self.with_cgroups(|cgroups| all.iter().for_each(|(id, path)| cgroups.named(*id, path)));
     }
 
-    /// Returns the path of a cgroup in its hierarchy, if it is known. If it is not known, all paths are read from the file
-    /// system, unless the run reads a recording.
+    /// Returns the path of a cgroup from the root of its hierarchy; `None` if it is unknown. Reads unknown paths from the
+    /// file system in a live run.
     pub fn cgroup_path(&self, id: u64) -> Option<Arc<[u8]>> {
         let find = || if self.is_recording() { Vec::new() } else { cgroup_paths() };
         lock_soon(&self.cgroups)?.path(id, find)
     }
 
-    /// Returns the id of a thread's cgroup at this point of the run; 0 if it is not known. If no record has the id, it is read
-    /// from procfs, unless the run reads a recording.
+    /// Returns the id of the cgroup in which a thread is now; 0 if it is unknown. If no record contains it, reads it from
+    /// procfs in a live run.
     pub fn cgroup_of_task(&self, tid: i32) -> u64 {
         if let Some(known) = lock_soon(&self.cgroups).and_then(|cgroups| cgroups.tasks.as_ref()?.of_task(tid)) {
             return known;
@@ -457,7 +448,7 @@ impl Context {
         found
     }
 
-    /// Returns the process of a thread. If it is not known, it is read from procfs, unless the run reads a recording.
+    /// Returns the process of a thread. If no record contains it, reads it from procfs in a live run.
     pub fn process(&self, tid: i32) -> Option<i32> {
         let known = self.tasks_soon().and_then(|tasks| tasks.process(tid));
         known.or_else(|| {
@@ -468,15 +459,15 @@ impl Context {
         })
     }
 
-    /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
-    /// a recording.
+    /// Returns the name that a thread had at `time`. If no record contains a name of the thread, reads it from procfs in a
+    /// live run.
     #[inline]
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
         self.comm_until(tid, time).map(|(comm, _)| comm)
     }
 
-    /// Returns the name that a thread had at `time`, and the time of its next change of name that is known. The second
-    /// value is `u64::MAX` if no such change is known. Returns `None` if no name is known.
+    /// Returns the name that a thread had at `time`, and the time of the next known change of the name; `u64::MAX` if none
+    /// is known. Returns `None` if no name is known.
     pub fn comm_until(&self, tid: i32, time: u64) -> Option<(Vec<u8>, u64)> {
         let Some(mut tasks) = self.tasks_soon() else {
             return match self.processes {
@@ -497,13 +488,13 @@ impl Context {
         Some((tasks.name(tid, time)?.to_vec(), tasks.replaced(tid, time)))
     }
 
-    /// Returns the task names; `None` if their lock could not be taken for a short time.
+    /// Locks the names of tasks. Returns `None` if another thread holds the lock for too long (see `lock_soon`).
     fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
         lock_soon(&self.tasks)
     }
 
-    /// Reads the names of all tasks, and also their cgroups if the cgroups of tasks are followed. So they are known
-    /// later, even if a task has exited by then.
+    /// Reads the names of all tasks, so that they are known even after a task has exited. If the run follows the cgroups of
+    /// tasks, reads these too.
     pub fn find_tasks(&self) {
         let are_followed = self.with_cgroups(|cgroups| cgroups.tasks.is_some());
         for pid in procfs::processes() {
@@ -522,22 +513,22 @@ impl Context {
         }
     }
 
-    /// Converts an event's time to nanoseconds since the Unix epoch. Returns `None` if a recording does not say at what
-    /// time of day it was made.
+    /// Converts the time of an event to nanoseconds since the Unix epoch. Returns `None` for a recording without a time of
+    /// day.
     #[inline]
     pub fn realtime(&self, time: u64) -> Option<i64> {
         self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
-    /// Like [`Context::realtime`], but prints no warning about a guessed time. Used for events that are passed to another
-    /// process, because no user sees the time in this process.
+    /// Like [`Context::realtime`], but never warns that the offset is a guess. For events that go to another process: no
+    /// user sees the time in this process.
     pub fn realtime_unseen(&self, time: u64) -> Option<i64> {
         let found = self.lazy_offset.as_ref().map(|found| found.offset);
         let offset = found.unwrap_or_else(|| Some(self.realtime_offset.load(Relaxed)));
         offset.map(|offset| (time as i64).wrapping_add(offset))
     }
 
-    /// Returns whether the events come from a recording. The processes of a recording do not run on this machine.
+    /// Returns whether the events come from a recording: the recorded processes do not run on this machine.
     #[inline]
     pub fn is_recording(&self) -> bool {
         self.processes == ProcessRecords::Recording
@@ -549,29 +540,29 @@ impl Context {
         self.reached_time.store(time, Relaxed);
     }
 
-    /// Returns the time up to which the recording has been read, in nanoseconds since the Unix epoch; `None` for live
-    /// events. If the recording does not say at what time of day it was made, this is the time of its own clock.
+    /// Returns how far the recording has been read, in nanoseconds since the Unix epoch, or of the recording's clock if the
+    /// recording has no time of day. Returns `None` for live events.
     pub fn reached(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
     }
 
-    /// Like [`Context::reached`], but prints no warning about a guessed time. Used for results that another process merges,
-    /// because no user sees the time in this process.
+    /// Like [`Context::reached`], but never warns that the offset is a guess. For results that another process merges: no
+    /// user sees the time in this process.
     pub fn reached_unseen(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime_unseen(time).unwrap_or(time as i64))
     }
 
-    /// Converts nanoseconds since the Unix epoch to an event time.
+    /// Converts nanoseconds since the Unix epoch to the time of an event.
     pub fn time_of_realtime(&self, realtime: i64) -> u64 {
         realtime.wrapping_sub(self.offset().unwrap_or(0)) as u64
     }
 }
 
-/// Locks a table. Returns `None` if another thread holds the lock for longer than a short wait. Usually it holds the lock for
-/// microseconds. But in a child that a script forked, the lock may never be released, because the thread that holds it exists
-/// only in the parent.
+/// Locks a table. Returns `None` if another thread holds the lock for longer than a short wait. Usually it holds the lock
+/// for microseconds. But in a child that a script forked, the thread that holds the lock may not exist, so it never releases
+/// the lock.
 fn lock_soon<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOCK_ATTEMPTS {
         match table.try_lock() {

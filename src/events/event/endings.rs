@@ -1,4 +1,4 @@
-//! Counts why the unwinding of stacks ended, so that the user learns why frames are missing. Does not unwind stacks.
+//! Counts why the unwinding of stacks ended, so that users learn why frames are missing.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -8,22 +8,22 @@ use std::sync::{
 use perf_prof_symbols::{symbol::most_frequent_files, unwind::Ended};
 use rustc_hash::FxHashMap;
 
-/// The number of stacks for each reason why unwinding ended.
+/// The number of unwound stacks for each reason to end.
 #[derive(Debug, Default)]
 pub struct StackEndings {
     complete: AtomicU64,
     stack_ends: AtomicU64,
     no_unwind_info: AtomicU64,
-    /// The number of stacks that ended because a file could not be read, by its path.
+    /// The number of stacks that ended at code in a file that could not be read, by the file's path.
     no_file: Mutex<FxHashMap<String, u64>>,
     bad_frame: AtomicU64,
     bits_32: AtomicU64,
     not_supported: AtomicU64,
 }
 
-/// The message is shown only if at least 10 stacks are incomplete, and if these are at least 1/10 of all stacks, or if a file could
-/// not be read. A few stacks are always incomplete: those in code that is about to return, or in code that was generated at run
-/// time.
+/// The summary is printed if at least 10 stacks are incomplete, and if they are at least a tenth of all stacks. A few stacks
+/// are always incomplete: in code that is about to return, and in generated code. If a file could not be read, the summary
+/// is always printed.
 const MANY: u64 = 10;
 
 impl StackEndings {
@@ -36,18 +36,18 @@ impl StackEndings {
             Ended::BadFrame { .. } => &self.bad_frame,
             Ended::Bits32 => &self.bits_32,
             Ended::NotSupported => &self.not_supported,
-            // The task has no user stack.
+            // The task has no user stack, so nothing was unwound.
             Ended::NoRegisters => return,
         };
         count.fetch_add(1, Relaxed);
     }
 
-    /// Counts one stack, which ended because the file with the code could not be read.
+    /// Counts one stack that ended at code in a file that could not be read.
     pub fn add_without_file(&self, path: String) {
         *self.no_file.lock().unwrap_or_else(PoisonError::into_inner).entry(path).or_default() += 1;
     }
 
-    /// Returns the message for the end of the run; `None` if few stacks are incomplete.
+    /// Returns the message for the end of the run; `None` if too few stacks are incomplete.
     pub fn summary(&self) -> Option<String> {
         let files = self.no_file.lock().unwrap_or_else(PoisonError::into_inner);
         let without_file = files.values().sum();
@@ -75,7 +75,7 @@ impl StackEndings {
         Some(format!("{early} of {all} unwound stacks are incomplete: {}", said.join("; ")))
     }
 
-    /// Returns the messages for the end of the run about stacks that cannot be unwound at all.
+    /// Returns the messages for the end of the run about stacks that perf-prof cannot unwind at all.
     pub fn impossible(&self) -> Vec<String> {
         let reasons = [(&self.bits_32, "32-bit tasks"), (&self.not_supported, "this architecture")];
         let counted = reasons.iter().map(|(count, what)| (count.load(Relaxed), what)).filter(|(count, _)| *count != 0);

@@ -1,5 +1,5 @@
-//! Frames of an interpreter, such as Python's, in a call chain: each native frame of the interpreter's loop stands for the
-//! functions that it runs, and they take its place.
+//! Puts the functions of an interpreter, such as Python's, into a call chain. A native frame of the interpreter's main loop
+//! runs one or more functions, which replace this frame.
 
 use std::{
     collections::VecDeque,
@@ -20,20 +20,20 @@ use rustc_hash::FxHashMap;
 
 use super::{Context, Frame, Origin, Sample};
 
-/// The C function that runs Python functions, and the part of it that compilers put elsewhere.
+/// The C function that runs Python functions. Compilers may split off parts of it, whose names start with this name.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
-/// The most frames that are kept. A frame takes about half a kilobyte.
+/// The maximum number of cached frames. A frame takes about half a kilobyte.
 const MOST_FRAMES: usize = 1 << 14;
 
-/// Which frames call chains have if the process has an interpreter.
+/// Which frames the call chains of processes with an interpreter contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InterpreterFrameUse {
     /// Only native frames.
     #[default]
     No,
-    /// The functions that the interpreter runs, in their place between the native frames.
+    /// Native frames, in which the functions that the interpreter runs replace the frames of its main loop.
     Yes,
-    /// Only these functions.
+    /// Only the functions that the interpreter runs.
     Only,
 }
 
@@ -55,32 +55,32 @@ impl std::str::FromStr for InterpreterFrameUse {
     }
 }
 
-/// The interpreters of a run, and frames of their functions.
+/// The interpreters of a run, and the cached frames of their functions.
 #[derive(Debug)]
 pub struct RunInterpreters {
     how: InterpreterFrameUse,
-    /// The processes that have one.
+    /// The processes that run an interpreter.
     pub interpreters: Interpreters,
     frames: FxHashMap<(u32, InterpreterFrame), Arc<Frame>>,
 }
 
-/// The functions that an interpreter was in, and how they are shown.
+/// The functions that an interpreter ran when a sample was taken, and how they are placed in the call chain.
 pub(super) struct Functions {
     sections: VecDeque<Section>,
     how: InterpreterFrameUse,
     rest: Rest,
 }
 
-/// The functions that one call of the interpreter's loop runs, innermost first.
+/// The functions that one call of the interpreter's main loop runs, innermost first.
 type Section = Vec<Arc<Frame>>;
 
 impl RunInterpreters {
-    /// Returns a value without processes.
+    /// Creates a value without cached frames.
     pub fn new(how: InterpreterFrameUse, interpreters: Interpreters) -> RunInterpreters {
         RunInterpreters { how, interpreters, frames: FxHashMap::default() }
     }
 
-    /// Reads the functions that a sample's interpreter was in. `None` if its event has none.
+    /// Reads the functions that the interpreter ran in a sample. Returns `None` if the event records none.
     pub(super) fn functions(&mut self, sample: &Sample<'_>) -> Option<Functions> {
         let pid = sample.pid_tid().0;
         let format = sample.event.format.tracepoint()?;
@@ -119,14 +119,14 @@ impl RunInterpreters {
         if let (Some(reason), Some(section)) = (missing, sections.back_mut()) {
             section.push(mark(pid, reason));
         }
-        // Nothing follows the last boundary.
+        // Nothing follows the last boundary between sections.
         if sections.back().is_some_and(Vec::is_empty) {
             sections.pop_back();
         }
         sections
     }
 
-    /// Returns the frame of a function. `None` if the function is the interpreter's own.
+    /// Returns the frame of a function. Returns `None` for functions that belong to the interpreter itself.
     fn frame(&mut self, pid: i32, number: u32, frame: &InterpreterFrame) -> Option<Arc<Frame>> {
         let key = (number, *frame);
         if let Some(known) = self.frames.get(&key) {
@@ -155,46 +155,48 @@ fn frame_of(pid: i32, addr: u64, symbol: Arc<str>, dso: &str, srcline: Option<(A
     Arc::new(Frame { addr, symbol, offset: 0, origin, dso: dso.into(), dso_offset: 0, srcline, slot })
 }
 
-/// Returns the frame that says why functions are missing.
+/// Returns a frame that says why functions are missing: `[python: REASON]`.
 fn mark(pid: i32, reason: Unnamed) -> Arc<Frame> {
     frame_of(pid, 0, format!("[python: {reason}]").into(), "[python]", None)
 }
 
 impl Context {
-    /// Notes a mapping of a process, if the run uses the side-band records about processes.
+    /// Notes a mapping of a process, if the run uses side-band records about processes.
     pub fn mapped(&self, pid: u32, time: u64, mapping: &Mapping) {
         self.with_followed(|symbols| symbols.mmap(pid, time, mapping));
         self.with_interpreters(|run| run.interpreters.mapped(pid, &mapping.path));
     }
 
-    /// From now on, call chains have the frames of these interpreters. Looks for them in all processes.
+    /// Adds the frames of these interpreters to call chains from now on. Looks for interpreters in all processes.
     pub fn follow_interpreters(&self, mut run: RunInterpreters) {
         procfs::processes().into_iter().for_each(|pid| run.interpreters.find(pid));
         *self.interpreters.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
     }
 
-    /// Calls `work` with the interpreters, if there are any.
+    /// Calls `work` with the interpreters, if the run has any.
     pub(super) fn with_interpreters(&self, work: impl FnOnce(&mut RunInterpreters)) {
         self.interpreters.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(work);
     }
 
-    /// Reads the functions that a sample's interpreter was in. The caller must meet the conditions of [`Context::with_symbols`].
+    /// Reads the functions that the interpreter ran in a sample. The caller must meet the conditions of
+    /// [`Context::with_symbols`].
     pub(super) fn functions_of_interpreter(&self, sample: &Sample<'_>) -> Option<Functions> {
         self.interpreters.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.functions(sample)
     }
 }
 
-/// What happens with functions that have no place among the native frames.
+/// What happens to functions for which no native frame of the main loop is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// They follow the native frames: these end too early, for example because the interpreter keeps no frame pointers.
+    /// They follow the native frames. The native call chain ends too early, for example because the interpreter is built
+    /// without frame pointers.
     Appended,
     /// They are left out.
     LeftOut,
 }
 
 impl Functions {
-    /// Puts each section in the place of a native frame of the loop.
+    /// Replaces each native frame of the main loop by a section.
     pub(super) fn place(self, native: Vec<Arc<Frame>>) -> Vec<Arc<Frame>> {
         let Functions { mut sections, how, rest } = self;
         if sections.is_empty() {

@@ -1,5 +1,5 @@
-//! An event as a JSON object on one line. Its members have the names that the members of events have in scripts. Field values
-//! are raw. If the print format has a name for a value, the name is beside it.
+//! An event as a JSON object on one line. The object's members have the names that scripts use. Field values are raw. If the
+//! print format names a value, the member `_names` contains this name.
 
 use std::{borrow::Cow, fmt::Display, io::Write as _, sync::Arc};
 
@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Context, Format, Frame, Origin, Sample, SpanPart, cgroup_text, frames, has_callchain, ip_frame};
 
-/// Appends the object and a line break. `name` is the name of the event.
+/// Appends the object and a line break. `name` is the event's name.
 pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
     let (pid, _) = sample.pid_tid();
     let (tid, time) = (sample.task(), sample.time());
@@ -21,7 +21,7 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
     text(name, out);
     member("_time", out);
     number(time, out);
-    // Leave out the time of day for recordings: it is known only for commands that need it.
+    // Leave out the time of day for recordings: only some commands find it out.
     if let (false, Some(realtime)) = (context.is_recording(), context.realtime(time)) {
         member("_realtime", out);
         number(realtime, out);
@@ -67,7 +67,7 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
     out.extend_from_slice(b"}\n");
 }
 
-/// Writes the fields of a tracepoint, and the names of their values.
+/// Writes the fields of a tracepoint, and the names of the values.
 fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mut Vec<u8>) {
     for field in format.fields() {
         key(1, &field.name, out);
@@ -77,7 +77,7 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     let (mut count, mut shown) = (0, Vec::new());
     for field in format.fields().iter().filter(|field| field.number().is_some()) {
         shown.clear();
-        // A number that is only shown in another form, such as a hexadecimal one, is not a name.
+        // The number in another form, such as hexadecimal, is not a name.
         if format.render_field(&field.name, raw, &*context.kernel, &mut shown) && is_name(&shown, field.value(raw)) {
             key(count, &field.name, out);
             text(&utf8(&shown), out);
@@ -91,8 +91,8 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     text(&utf8(&shown), out);
 }
 
-/// Returns whether the text that is shown for a number is a name. It is not if it is the number in another form, such
-/// as hexadecimal. For example, `D` is a name (the state of a task), unless the number is 13.
+/// Returns whether the text for a number is a name. It is not a name if it is the number in another form, such as
+/// hexadecimal. For example, `D` is the name of a task state, unless the number is 13.
 fn is_name(shown: &[u8], number: Option<Value<'_>>) -> bool {
     let Ok(shown) = std::str::from_utf8(shown) else { return true };
     let number = match number {
@@ -121,8 +121,8 @@ fn of_field(field: &Field, raw: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the members of an event other than a tracepoint: numbers, data, and the function of its instruction. Leaves
-/// out copies of the stack and registers, which are for unwinding.
+/// Writes the members of an event that is not a tracepoint: numbers, data, and the function of the instruction. Leaves out
+/// copied stacks and registers, which are for unwinding.
 fn members(sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
     for of in sample.event.own_members().filter(|of| *of != SampleMember::StackUser) {
         if let Some(found) = sample.event.layout.value(of, sample.record) {
@@ -173,13 +173,13 @@ fn key(at: usize, name: &str, out: &mut Vec<u8>) {
     out.push(b':');
 }
 
-/// Appends the key of a member that is not the first one. `name` must contain no character that JSON escapes.
+/// Appends the key of a member that is not the first one. `name` must contain no character that JSON has to escape.
 fn member(name: &str, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, ",\"{name}\":");
 }
 
-/// Appends a number or a truth value.
+/// Appends a number or a boolean.
 fn number(number: impl Display, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "{number}");

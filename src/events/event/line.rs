@@ -1,6 +1,5 @@
-//! Formats the line that `event.print()` writes: wall clock, task, latency characters, CPU, time and name of the event,
-//! then the text of the kernel's print format or the members of the sample. After this line, each frame of the call
-//! chain has a line of its own.
+//! Formats the line that `event.print()` writes: wall clock, task, latency characters, CPU, perf time and name of the event.
+//! The kernel's text or the members of the sample follow. Each frame of the call chain gets a line of its own.
 
 use std::{cell::RefCell, io::Write, sync::Arc};
 
@@ -15,40 +14,40 @@ use perf_prof_format::{
 
 use super::{EventType, Format, Frame, Origin, Sample, SpanPart};
 
-/// The name that is shown for a task with an unknown name, as in ftrace.
+/// Stands for the unknown name of a task, as in ftrace.
 pub const UNKNOWN_COMM: &[u8] = b"<...>";
 
-/// The optional parts of the line that are printed.
+/// The optional parts of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineParts {
-    /// The wall clock time at the start.
+    /// The wall clock time, at the start of the line.
     pub timestamp: bool,
-    /// The call chain's frames after the line.
+    /// The frames of the call chain, after the line.
     pub callchain: bool,
 }
 
-/// The data that the line shows in addition to the sample's own data.
+/// What the line shows besides the sample itself.
 pub struct LineContext<'a> {
     /// The task's name.
     pub comm: Option<&'a [u8]>,
-    /// The time of the sample, in nanoseconds since the Unix epoch, if it is known.
+    /// The time of the sample in nanoseconds since the Unix epoch; `None` if it is unknown.
     pub realtime: Option<i64>,
     /// The resolved call chain.
     pub frames: &'a [Arc<Frame>],
-    /// The frame of the sample's instruction, if the event samples it.
+    /// The frame of the sample's instruction; `None` if the samples have no instruction address.
     pub ip: Option<Arc<Frame>>,
     /// Names of kernel addresses.
     pub kernel: &'a dyn Kernel,
     /// Names of registers.
     pub registers: RegisterSet,
-    /// The path of the task's cgroup, if the samples have it.
+    /// The path of the task's cgroup; `None` if the samples have no cgroup.
     pub cgroup: Option<&'a [u8]>,
 }
 
-/// Appends the line with its newline, and the lines of the frames, to `out`.
+/// Appends the line with its newline to `out`, and then the lines of the frames.
 pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'_>, out: &mut Vec<u8>) {
     if let (true, Some(realtime)) = (parts.timestamp, context.realtime) {
-        // The date may be wrong if the wall clock is, but the line also has the time of the perf clock.
+        // If the wall clock is wrong, so is the date. But the line also shows the perf time.
         write_date(realtime, out);
         out.push(b' ');
     }
@@ -60,10 +59,10 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             let raw = sample.raw();
             latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0))
         }
-        // Only tracepoints have these flags in their data.
+        // Only the data of tracepoints contains these flags.
         Format::Other(_) => *b"....",
     };
-    // Rounded to the nearest microsecond, as ftrace does.
+    // As in ftrace: rounded to the nearest microsecond.
     let micros = sample.time().saturating_add(500) / 1000;
     out.extend(std::iter::repeat_n(b' ', 16usize.saturating_sub(comm.len())));
     let start = out.len();
@@ -100,7 +99,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     }
     let start = out.len();
     write_text(sample, context, out);
-    // A message that the kernel or a program traces may end with a line break of its own. Remove it.
+    // The text may end with a line break of its own, for example in messages of trace_printk(). Remove it.
     if out.len() > start && out.ends_with(b"\n") {
         out.pop();
     }
@@ -111,7 +110,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     }
 }
 
-/// Appends the text of an event without its name: the text of the kernel's print format, or the members of the sample.
+/// Appends the text of an event without the event's name: the kernel's text, or the members of the sample.
 pub fn write_text(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
     match &sample.event.format {
         Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),
@@ -145,8 +144,8 @@ pub fn write_frames(frames: &[Arc<Frame>], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the members of a sample: the instruction, numbers and counters with their values, and longer members with their
-/// sizes. Skips members that the start of the line or the lines of the frames show.
+/// Writes the members of a sample: the instruction, numbers and counter values, and the sizes of longer members. Skips
+/// members that the start of the line or the frames show.
 fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
     let (layout, record) = (&sample.event.layout, sample.record);
     let mut separator = "";
@@ -192,13 +191,12 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
 }
 
 thread_local! {
-    /// The last second for which a date was formatted, in seconds since the Unix epoch, and the text of the date. It is cached
-    /// because formatting a date takes longer than the rest of a line, and most lines have the date of the previous line.
+    /// The second of the last date that was formatted, since the Unix epoch, and the text of the date. Formatting a date
+    /// takes longer than the rest of a line, and most lines have the same date as the line before.
     static DATE: RefCell<(i64, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// Appends the local date and time of `realtime`, in nanoseconds since the Unix epoch. Digits after the microseconds are
-/// cut off.
+/// Appends the local date and time of `realtime`, in nanoseconds since the Unix epoch. Truncates to microseconds.
 pub fn write_date(realtime: i64, out: &mut Vec<u8>) {
     let second = realtime.div_euclid(1_000_000_000);
     DATE.with_borrow_mut(|(of, text)| {
@@ -212,7 +210,7 @@ pub fn write_date(realtime: i64, out: &mut Vec<u8>) {
     push_number(realtime.rem_euclid(1_000_000_000) as u64 / 1000, 6, b'0', out);
 }
 
-/// Appends a number in decimal, with at least `width` characters.
+/// Appends a number in decimal, filled with `fill` to at least `width` characters.
 #[inline]
 fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     // A `u64` has at most 20 digits.
@@ -229,7 +227,7 @@ fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at.min(digits.len() - width)..]);
 }
 
-/// Returns registers with their names: `regs_user=[ax=0x1 bx=0x2]`.
+/// Returns the registers by name, for example `regs_user=[ax=0x1 bx=0x2]`.
 fn registers_text(member: &str, registers: &Registers<'_>, names: RegisterSet) -> String {
     let shown = registers.iter().map(|(bit, value)| match names.name(registers.abi, bit) {
         Some(name) => format!("{name}={value:#x}"),
@@ -244,8 +242,8 @@ pub(super) fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// Returns ftrace's four latency characters: interrupts, reschedule, context, preempt depth. The bits are those of
-/// `enum trace_flag_type` in `include/linux/trace_events.h`, the letters those of `Documentation/trace/ftrace.rst`.
+/// Returns ftrace's four latency characters: interrupts, reschedule, context, preempt depth. The bits are those of `enum
+/// trace_flag_type` in `include/linux/trace_events.h`, and the letters those of `Documentation/trace/ftrace.rst`.
 fn latency_characters(flags: u8, preempt_count: u8) -> [u8; 4] {
     let has = |bit: u8| flags & bit != 0;
     let (irqs_off, bh_off) = (has(0x01), has(0x80));

@@ -1,5 +1,5 @@
-//! Interprets records: event types, samples (each member is decoded on request), call chains, lines of text, task
-//! names, and the interface that delivers events (`Sink`).
+//! Interprets records: event types, samples, call chains, lines of text, and names of tasks. Defines the interface that
+//! delivers events (`Sink`).
 
 mod address_chain;
 mod callchain;

@@ -1,22 +1,23 @@
-//! Selects samples by the names of their tasks, functions and files, before they reach a sink.
+//! Selects samples by the names of tasks, functions and files, before a sink gets them.
 
 use std::sync::Arc;
 
 use super::{Context, Deliver, EventType, Flow, Sample, Sink, perf_ip};
 
-/// The names of the tasks, functions and files whose samples are delivered.
+/// The selected names of tasks, functions and files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The names of tasks (`--comms`); empty for all tasks.
     pub comms: Vec<String>,
-    /// The names of the functions in which samples were taken (`--symbols`); empty for all functions.
+    /// The names of functions (`--symbols`), compared with the function of the sample's instruction; empty for all
+    /// functions.
     pub symbols: Vec<String>,
-    /// The files in which samples were taken (`--dsos`), as paths or names; empty for all files.
+    /// The files (`--dsos`) by path or name, compared with the file of the sample's instruction; empty for all files.
     pub dsos: Vec<String>,
 }
 
 impl Names {
-    /// Returns whether all samples are selected.
+    /// Returns whether every sample is selected.
     pub fn are_all(&self) -> bool {
         self.comms.is_empty() && self.symbols.is_empty() && self.dsos.is_empty()
     }
@@ -37,7 +38,7 @@ impl Names {
     }
 }
 
-/// A sink that gets only the samples with the selected names.
+/// Passes only samples with the selected names to another sink.
 pub struct NamedSamples<'a> {
     sink: &'a mut dyn Sink,
     names: &'a Names,
@@ -74,7 +75,7 @@ impl Sink for NamedSamples<'_> {
     }
 }
 
-/// The sink during a delivery: the entered sink, and the selection of its samples.
+/// The receiver while the sink is entered: passes on the selected samples.
 struct Selecting<'a> {
     program: &'a mut dyn Deliver,
     names: &'a Names,

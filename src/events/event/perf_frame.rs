@@ -1,8 +1,9 @@
 //! Resolves addresses to what perf passes to Python scripts: the symbol with its range, and the mapping.
 //!
-//! For some addresses, perf finds other symbols than this crate does for its own scripts. In a recorded call chain, perf looks
-//! up the return address itself, not the call before it. So a return address after a call of a function that never returns gets
-//! the name of the next function. And if the kernel has several symbols at one address, perf takes another one.
+//! For some addresses, perf finds other symbols than perf-prof does for its own scripts. In a recorded call chain, perf
+//! looks up the return address itself, not the call before it. After a call of a function that never returns, the return
+//! address belongs to the next function, and gets its name. If the kernel has several symbols at one address, perf may
+//! choose another one.
 
 use std::{any::Any, fmt::Write, sync::Arc};
 
@@ -23,40 +24,40 @@ use super::{
 /// An address, and what perf knows about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfFrame {
-    /// Data of any type that a sink derives from the frame. As long as the frame is cached, later samples get the same
-    /// object with the same data.
+    /// Data of any type that a sink keeps with the frame. While the frame is cached, all samples share one `PerfFrame` and
+    /// this data.
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
-    /// The address. For a recorded frame, it is the address in the record. For a frame that was unwound from a copy of
-    /// the stack, it is the return address minus 1, except for the innermost frame.
+    /// The address. In a recorded frame, the address in the record. In a frame that was unwound from a copied stack, the
+    /// return address minus 1, except in the innermost frame.
     pub ip: u64,
-    /// The offset of the address in the mapped file. Outside of files, and in the kernel, it is the address itself.
+    /// The offset of the address in the mapped file. In the kernel and outside of files, the address itself.
     pub file_offset: u64,
     /// The symbol that contains the address.
     pub symbol: Option<PerfFrameSymbol>,
     /// The mapping that contains the address.
     pub map: Option<PerfMap>,
-    /// The name of the source file without its folder, and the line: `file.c:12`, or `??:0` if it is not known. Only
-    /// frames that were unwound have it, and only if they have a symbol and are in a file.
+    /// The source file without its folder, and the line: `file.c:12`, or `??:0` if they are unknown. Only unwound frames
+    /// have it, if they have a symbol and are in a file.
     pub srcline: Option<Arc<str>>,
 }
 
 /// The symbol of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfFrameSymbol {
-    /// The symbol's name. For a frame of an inlined function, it is the name of the inlined function.
+    /// The name of the symbol, or of the inlined function.
     pub name: Arc<str>,
-    /// The symbol's range and binding. A range in a file consists of offsets in the file. For a frame of an inlined
-    /// function, this is the range of the function that contains it.
+    /// The range and the binding of the symbol. In a file, the range consists of file offsets. For an inlined function, it
+    /// is the range of the function that contains it.
     pub extent: Extent,
-    /// The distance of the address from the symbol's start, in bytes.
+    /// The distance of the address from the start of the symbol, in bytes.
     pub offset: u64,
 }
 
 /// The mapping that contains an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfMap {
-    /// The name: a file's path, `[kernel.kallsyms]`, `[module]`, `[vdso]`, the name of a BPF program, or
-    /// `/tmp/perf-PID.map` for code that the process generated.
+    /// The file: a path, `[kernel.kallsyms]`, `[module]`, `[vdso]`, the name of a BPF program, or `/tmp/perf-PID.map` for
+    /// code that the process generated.
     pub dso: Arc<str>,
     /// The build id in hexadecimal digits; empty if there is none.
     pub build_id: Arc<str>,
@@ -66,7 +67,7 @@ pub struct PerfMap {
     pub end: u64,
 }
 
-/// The frames that were derived from a resolved address of a process.
+/// The frames that were made from a resolved address of a process.
 #[derive(Clone, Debug, Default)]
 pub struct PerfFrames {
     recorded: Slot<Arc<PerfFrame>>,
@@ -80,12 +81,12 @@ pub struct PerfKernelFrames(FxHashMap<u64, Arc<PerfFrame>>);
 /// The maximum number of cached frames of the kernel.
 const KERNEL_FRAMES: usize = 1 << 14;
 
-/// The maximum number of recorded frames in a call chain. The same maximum applies to the unwound frames. It is
-/// `PERF_MAX_STACK_DEPTH` in `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf.
+/// The maximum number of recorded frames in a call chain, and also of unwound frames. It is `PERF_MAX_STACK_DEPTH` in
+/// `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf.
 const MAX_STACK: usize = 127;
 
-/// Resolves a sample's call chain as perf does, innermost first. Frames that are unwound from a copy of the stack have
-/// inlined functions and source lines if the context's symbol options request them.
+/// Resolves the call chain of a sample as perf does, innermost first. Frames that are unwound from a copied stack get
+/// inlined functions and source lines, if the context's symbol options ask for them.
 pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut marked = None;
@@ -106,7 +107,7 @@ pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>>
     {
         let addresses = unwound::addresses(sample, &Copied { registers, stack }, limit, context);
         for (at, addr) in addresses.into_iter().enumerate() {
-            // For a caller, perf shows and looks up the address of the call's last byte (`get_entries()` in
+            // For a caller, perf looks up and shows the last byte of the call instruction (`get_entries()` in
             // `tools/perf/util/unwind-libunwind-local.c`).
             unwound_frames(sample, if at == 0 { addr } else { addr.wrapping_sub(1) }, context, &mut frames);
         }
@@ -114,24 +115,22 @@ pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>>
     frames
 }
 
-/// Resolves the address of a sample's instruction as perf does. Returns `None` if samples of this event have no
-/// instruction address.
+/// Resolves the address of a sample's instruction as perf does. Returns `None` if the samples have no instruction address.
 pub fn perf_ip(sample: &Sample<'_>, context: &Context) -> Option<Arc<PerfFrame>> {
     let ip = sample.event.layout.ip(sample.record)?;
     Some(frame(sample, ip, sample.is_in_kernel().unwrap_or(ip >> 63 == 1), context))
 }
 
-/// Resolves an address in a sample, other than that of its instruction, as perf does: the address of a page fault, or
-/// the start or the target of a branch. Unlike in [`perf_ip`], the address itself shows whether it belongs to the
-/// kernel, because a branch may lead from a program into the kernel or back (`thread__find_map_fb()` in
-/// `tools/perf/util/event.c`).
+/// Resolves another address in a sample as perf does: the address of a page fault, or the start or target of a branch. The
+/// address itself tells whether it belongs to the kernel, because a branch may lead from a program into the kernel or back
+/// (`thread__find_map_fb()` in `tools/perf/util/event.c`).
 pub fn perf_address(sample: &Sample<'_>, addr: u64, context: &Context) -> Arc<PerfFrame> {
     frame(sample, addr, addr >> 63 == 1, context)
 }
 
 fn frame(sample: &Sample<'_>, addr: u64, is_kernel: bool, context: &Context) -> Arc<PerfFrame> {
     if sample.is_of_guest() {
-        // The virtual machine's code is not known.
+        // The code of the virtual machine is unknown here.
         return Arc::new(PerfFrame {
             slot: Slot::default(),
             ip: addr,
@@ -192,7 +191,7 @@ fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
     PerfFrame { slot: Slot::default(), ip: addr, file_offset, symbol, map, srcline: None }
 }
 
-/// Returns the frames of an unwound address: first those of functions that were inlined at the address, then `outer`.
+/// Returns the frames of an unwound address: first the functions that are inlined there, then `outer`.
 fn with_source(resolved: &Resolved, mut outer: PerfFrame) -> impl Iterator<Item = PerfFrame> {
     let is_file = outer.map.as_ref().is_some_and(|map| map.dso.starts_with('/')) && !is_generated_code(&resolved.dso);
     let inlined = match &mut outer.symbol {
@@ -253,8 +252,8 @@ impl PerfKernelFrames {
     }
 }
 
-/// Resolves an address of the kernel. Also returns whether the frame may be cached: frames without a symbol and frames of
-/// generated code may not, as in `KernelFrames`.
+/// Resolves an address of the kernel. Also returns whether the frame may be cached. Frames without a symbol and frames of
+/// generated code may not, for the reasons given in `KernelFrames`.
 fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
     let kernel = &context.kernel;
     let found = kernel.perf_symbol(addr);
@@ -271,7 +270,7 @@ fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
     let map = (*dso != *"[unknown]").then(|| {
         let build_id = hex(kernel.build_id(&dso).as_deref().unwrap_or_default());
         let (start, end) = kernel.perf_map(addr).unwrap_or((0, u64::MAX));
-        // For generated code, perf shows the symbol as the file (`machine__process_ksymbol_register()` in
+        // For generated code, perf shows the name of the symbol as the file (`machine__process_ksymbol_register()` in
         // `tools/perf/util/machine.c`).
         let dso = symbol.as_ref().filter(|_| is_generated).map_or(dso, |symbol| Arc::clone(&symbol.name));
         PerfMap { dso, build_id, start, end }
@@ -292,7 +291,7 @@ mod tests {
 
     const BASE: u64 = 0xffff_ffff_8100_0000;
 
-    /// Two functions of 16 bytes, one directly after the other. The second one has two names.
+    /// Two functions of 16 bytes, the second right after the first. The second function has two names.
     struct TwoFunctions;
 
     impl Kernel for TwoFunctions {
@@ -321,7 +320,7 @@ mod tests {
         }
     }
 
-    /// The second frame is the return address of a call at the end of the first function.
+    /// The second frame of the chain is the return address of a call at the end of the first function.
     #[test]
     fn return_addresses_are_looked_up_themselves() {
         let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();

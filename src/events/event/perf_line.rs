@@ -9,25 +9,25 @@ use super::{
     line::push,
 };
 
-/// The maximum width of the column of event names. Longer names are not aligned. There is a maximum because a recording
-/// may have names of any length, and formatting panics at large widths.
+/// The maximum width of the column of event names. Longer names are not aligned. A recording may contain names of any
+/// length, and formatting panics at large widths.
 const WIDEST: usize = 256;
 
-/// The properties of an event in a recording that are needed to format its samples.
+/// What is needed of a recorded event to format its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfEvent {
     /// Its name.
     pub name: String,
-    /// The type in its attr.
+    /// The `type` in its attr.
     pub kind: u32,
     /// The `sample_type` in its attr.
     pub sample_type: u64,
 }
 
-/// The precision with which times are shown.
+/// The precision of printed times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Digits {
-    /// Microseconds. Smaller digits are cut off, not rounded.
+    /// Microseconds, truncated.
     #[default]
     Micros,
     /// Nanoseconds.
@@ -37,10 +37,10 @@ pub enum Digits {
 /// Whether call chains are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chains {
-    /// Call chains are shown if the samples have them.
+    /// Samples are printed with their call chains.
     #[default]
     Shown,
-    /// Call chains are not shown, only the sample's own instruction.
+    /// Samples are printed with their own instruction only.
     Hidden,
 }
 
@@ -49,15 +49,14 @@ pub enum Chains {
 pub struct PerfLines {
     events: Vec<PerfEvent>,
     columns: Vec<Columns>,
-    /// The length of the longest event name in bytes. Shorter names are padded to this width.
+    /// The length of the longest event name, in bytes. Shorter names are padded to it.
     width: usize,
     digits: Digits,
     chains: Chains,
 }
 
 impl PerfLines {
-    /// Creates the formatter for all events of a recording. The longest event name sets the width of the event column
-    /// in all lines.
+    /// Creates the formatter for all events of a recording. The longest event name sets the width of the event column.
     pub fn new(events: Vec<PerfEvent>, fields: &[FieldList], digits: Digits, chains: Chains) -> PerfLines {
         let shown = |event: &PerfEvent| match chains {
             Chains::Shown => (event.kind, event.sample_type),
@@ -75,7 +74,7 @@ impl PerfLines {
             return;
         }
         let has_chain = self.chains == Chains::Shown && shown.sample_type & PERF_SAMPLE_CALLCHAIN != 0;
-        // If the frames follow on lines of their own, perf does not align the columns of this line.
+        // If lines with frames follow, perf does not align the columns of this line.
         let in_columns = !(has_chain && columns.has(Column::Ip));
         self.write_head(columns, in_columns, sample, context, out);
         if columns.has(Column::Period) {
@@ -124,7 +123,7 @@ impl PerfLines {
                     out.extend(std::iter::repeat_n(b' ', usize::saturating_sub(width, comm.len())));
                     out.extend_from_slice(comm);
                 }
-                // perf's notation for a thread whose name is not known.
+                // perf writes this for a thread without a known name.
                 None => push(out, format_args!("{:>width$}", format!(":{tid}"))),
             });
             out.push(b' ');
@@ -148,11 +147,11 @@ impl PerfLines {
     }
 }
 
-/// The number of bytes that are subtracted from a frame's address before it is shown.
+/// What is subtracted from the address of a frame before it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shift {
     None,
-    /// One byte. For an unwound frame, perf shows the address of the call's last byte instead of the return address
+    /// One byte: for an unwound frame, perf prints the address of the call's last byte instead of the return address
     /// (`get_entries()` in `tools/perf/util/unwind-libunwind-local.c`).
     Call,
 }
@@ -161,7 +160,7 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
     let Chain { frames, recorded } = callchain::chain(sample, context);
     let mut shift = Shift::None;
     for (at, frame) in frames.iter().enumerate() {
-        // perf shows inlined functions only for frames that it unwinds itself, not for those from the kernel
+        // perf prints inlined functions only for frames that it unwinds itself, not for frames that the kernel recorded
         // (`unwind_entry()` in `tools/perf/util/machine.c`).
         let unwound = at >= recorded;
         let is_inlined = matches!(frame.origin, Origin::Inlined { .. });
@@ -171,11 +170,11 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
         out.push(b'\t');
         let addr = match frame.origin {
             Origin::Kernel => frame.addr,
-            // For user frames, the offset in the file.
+            // For a user frame in a file, print the offset in the file.
             Origin::User { .. } | Origin::Inlined { .. } if is_file(&frame.dso) => frame.dso_offset,
             Origin::User { .. } | Origin::Inlined { .. } | Origin::Python { .. } => frame.addr,
         };
-        // An inlined function is shown as its outer function if both have the same name.
+        // perf prints the outer function if the inlined function has the same name.
         let outer = frames[at..].iter().find(|frame| !matches!(frame.origin, Origin::Inlined { .. })).unwrap_or(frame);
         let is_outer = !is_inlined || outer.symbol == frame.symbol;
         let shown = Shown { frame: if is_outer { outer } else { frame }, addr, offset: outer.offset, shift };
@@ -189,7 +188,7 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
     }
 }
 
-/// A frame, with the address and the offset that are shown for it.
+/// A frame, and the address and offset to print for it.
 struct Shown<'a> {
     frame: &'a Frame,
     addr: u64,
@@ -212,11 +211,11 @@ fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &m
     }
     if columns.has(Column::Dso) && !matches!(frame.origin, Origin::Inlined { .. }) {
         match is_generated_code(&frame.dso) {
-            // For code that a process generates at run time, show its perf map: the file in which the process lists the
-            // generated functions.
+            // For generated code of a process, print the perf map: the file in which the process lists its generated
+            // functions.
             true => push(out, format_args!(" (/tmp/perf-{}.map)", sample.pid_tid().0)),
-            // For code that was generated while the kernel was running, perf shows the symbol as the file
-            // (`machine__process_ksymbol_register()` in `tools/perf/util/machine.c`).
+            // For generated code of the kernel, perf prints the symbol as the file (`machine__process_ksymbol_register()` in
+            // `tools/perf/util/machine.c`).
             false if callchain::is_generated_kernel_code(&frame.dso) => push(out, format_args!(" ({})", frame.symbol)),
             false => push(out, format_args!(" ({})", frame.dso)),
         }

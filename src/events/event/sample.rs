@@ -1,4 +1,4 @@
-//! A sample of an event type. Each member is decoded only when it is requested.
+//! A sample. Each member is decoded when it is asked for.
 
 use perf_prof_format::{
     abi::{
@@ -12,7 +12,7 @@ use perf_prof_format::{
 
 use super::EventType;
 
-/// One sample. It borrows the bytes of its record.
+/// A sample. It borrows the bytes of its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
     /// The event type.
@@ -27,15 +27,15 @@ impl<'a> Sample<'a> {
         &self.event.layout
     }
 
-    /// Returns the process id and the thread id in the pid namespace of the tracing process. Both are -1 if the thread
-    /// is exiting and the kernel has already removed its ids (`perf_event_pid_type` in `kernel/events/core.c`).
+    /// Returns the process id and the thread id, in the pid namespace of perf-prof. Both are -1 if the thread is exiting and
+    /// the kernel has already removed its ids (`perf_event_pid_type` in `kernel/events/core.c`).
     #[inline]
     pub fn pid_tid(&self) -> (i32, i32) {
         self.layout().pid_tid(self.record).map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32))
     }
 
-    /// Returns the id of the thread in which the event happened. If the kernel has already removed the ids of an
-    /// exiting thread, the id comes from the tracepoint's own data.
+    /// Returns the id of the thread in which the event happened. For an exiting thread whose ids the kernel has removed,
+    /// takes the id from the data of the tracepoint.
     #[inline]
     pub fn task(&self) -> i32 {
         match self.pid_tid().1 {
@@ -50,7 +50,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Returns the time in nanoseconds of the capture's clock.
+    /// Returns the time on the perf clock, in nanoseconds.
     #[inline]
     pub fn time(&self) -> u64 {
         self.layout().time(self.record).unwrap_or(0)
@@ -62,7 +62,7 @@ impl<'a> Sample<'a> {
         self.layout().cpu(self.record).unwrap_or(0)
     }
 
-    /// Returns the id of the task's cgroup; `None` if the samples do not contain it.
+    /// Returns the id of the task's cgroup; `None` if the samples have none.
     #[inline]
     pub fn cgroup(&self) -> Option<u64> {
         self.layout().cgroup(self.record)
@@ -74,7 +74,7 @@ impl<'a> Sample<'a> {
         self.layout().period(self.record).unwrap_or(0)
     }
 
-    /// Returns the tracepoint's data: `trace_entry`, then the fields. The result is empty if the record is cut off.
+    /// Returns the data of the tracepoint: `trace_entry`, then the fields. Empty if the record is truncated.
     #[inline]
     pub fn raw(&self) -> &'a [u8] {
         self.event.layout.raw(self.record).unwrap_or(&[])
@@ -86,7 +86,7 @@ impl<'a> Sample<'a> {
         is_of_guest(self.record)
     }
 
-    /// Returns whether the sample was taken in the kernel; `None` if the record's header does not show this.
+    /// Returns whether the sample was taken in the kernel; `None` if the header of the record does not say.
     #[inline]
     pub fn is_in_kernel(&self) -> Option<bool> {
         let misc = u16::from_ne_bytes(*self.record.get(4..)?.first_chunk()?);
@@ -97,14 +97,14 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Returns the call chain's addresses with their context markers, innermost first.
+    /// Returns the addresses of the call chain and their context markers, innermost first.
     #[inline]
     pub fn callchain(&self) -> impl Iterator<Item = u64> + 'a {
         let words = self.event.layout.callchain(self.record).unwrap_or(&[]);
         words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
     }
 
-    /// Returns the value of a format field; `None` if the record is too short for it.
+    /// Returns the value of a field; `None` if the record ends before the field.
     #[inline]
     pub fn field(&self, field: &Field) -> Option<Value<'a>> {
         field.value(self.raw())

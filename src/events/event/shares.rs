@@ -1,6 +1,5 @@
-//! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include
-//! the samples of called functions. If there is no memory for a new key, its samples are added up as `[others]`. Does
-//! not know how the results are shown.
+//! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as sums that include called
+//! functions. Samples with new keys count as `[others]` once the memory is used up.
 
 use std::{borrow::Cow, cmp::Reverse, collections::HashMap, str::FromStr, sync::Arc};
 
@@ -23,7 +22,7 @@ pub enum GroupKey {
     Cpu,
     /// The cgroup of the task.
     Cgroup,
-    /// The file that the function is in.
+    /// The file of the function.
     Dso,
     /// The function.
     Symbol,
@@ -41,7 +40,7 @@ const NAMES: [(&str, GroupKey); 8] = [
     ("sym", GroupKey::Symbol),
 ];
 
-/// The error for a name that is not the name of a key.
+/// The error for an unknown name of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no key `{0}`; the keys are comm, pid, tid, cpu, cgroup, dso, symbol")]
 pub struct UnknownKey(String);
@@ -55,52 +54,50 @@ impl FromStr for GroupKey {
     }
 }
 
-/// The properties of a sample that the sums need.
+/// What the sums need of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct AddedSample<'a> {
-    /// The sample's period. It is added to the sums.
+    /// The period of the sample. The sums add up periods.
     pub period: u64,
-    /// The name of its task.
+    /// The name of the task.
     pub comm: &'a str,
-    /// Its process id and thread id.
+    /// The process id and the thread id.
     pub ids: (i32, i32),
     /// Its CPU.
     pub cpu: u32,
-    /// The path of the cgroup of its task; empty if the samples do not have it.
+    /// The path of the task's cgroup; empty if the samples have no cgroup.
     pub cgroup: &'a str,
-    /// The frame of its instruction; `None` if the samples have no instruction address.
+    /// The frame of the sample's instruction; `None` if the samples have no instruction address.
     pub place: Option<&'a Frame>,
-    /// The frames of its call chain, innermost first. The first one is the frame of the instruction. Empty if the
-    /// sample has no call chain.
+    /// The frames of the call chain, innermost first. The first frame is that of the instruction. Empty if the samples have
+    /// no call chain.
     pub chain: &'a [Arc<Frame>],
 }
 
-/// The sums for callers, which are computed in addition to the sums of the functions in which samples were taken.
+/// What is summed up for callers, besides the functions in which samples were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerSums {
-    /// None.
+    /// Nothing.
     #[default]
     Ignored,
-    /// For each line of the table, a tree of its callers.
+    /// A tree of callers for each line of the table.
     Trees,
-    /// For each function in a call chain: the sum of the periods of all samples in this function and in the functions
-    /// that it called, directly or indirectly.
+    /// For each function: the periods of all samples in the function or in functions that it called, directly or indirectly.
     Children,
 }
 
-/// The text for the keys that have no room in memory.
+/// Stands for all keys that did not fit into memory.
 pub const OTHERS: &str = "[others]";
 
-/// The memory of a text in addition to its own bytes, of a line and of a caller, including the spare room of growing
-/// tables.
+/// The memory of a text beyond its own bytes, of a line, and of a caller. Includes the spare capacity of the tables.
 const TEXT: usize = 128;
 const LINE: usize = 256;
 const CALLER: usize = 128;
 
-/// An index into `Shares::texts`. Texts such as names occur many times, but each is stored only once.
+/// An index into `Shares::texts`, in which each text is stored once.
 type TextId = u32;
 
-/// The sums of one line of the table.
+/// The sums of a line.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     own: u64,
@@ -109,7 +106,7 @@ struct Sum {
     callers: Tree,
 }
 
-/// The callers of a function as a tree. The node at index 0 stands for the function itself.
+/// The callers of a function, as a tree. The node at index 0 is the function itself.
 #[derive(Clone, Debug, Default)]
 struct Tree {
     nodes: Vec<Node>,
@@ -132,24 +129,24 @@ pub struct Shares {
     sums: FxHashMap<Box<[TextId]>, Sum>,
     samples: u64,
     total: u64,
-    /// The number of samples whose keys had no room in memory.
+    /// The number of samples whose keys did not fit into memory.
     others: u64,
     memory: Holding,
 }
 
-/// A line of the table, as it is shown.
+/// A line of the table, for printing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// One text per key.
+    /// The text of each key.
     pub keys: Vec<String>,
     /// The sum of the periods of the samples with these keys.
     pub own: u64,
-    /// With [`CallerSums::Children`]: the sum of the periods of all samples in this function and in the functions that
-    /// it called. Otherwise 0.
+    /// With [`CallerSums::Children`]: the sum of the periods of all samples in this function or in functions that it called.
+    /// Otherwise 0.
     pub with_callees: u64,
     /// The number of samples with these keys.
     pub samples: u64,
-    /// The callers of the line's function, sorted by weight, the largest first.
+    /// The callers of the line's function, the largest weight first.
     pub callers: Vec<Caller>,
 }
 
@@ -159,26 +156,26 @@ pub struct Caller {
     /// The function's name.
     pub name: String,
     /// The sum of the periods of the samples in which this caller called the function, directly or through the callers
-    /// before it in the tree.
+    /// between them in the tree.
     pub weight: u64,
     /// The callers of this caller.
     pub callers: Vec<Caller>,
 }
 
 impl Shares {
-    /// Creates an empty table with memory from this budget.
+    /// Creates an empty table. Its memory comes from this budget.
     pub fn new(by: &[GroupKey], callers: CallerSums, budget: &Budget) -> Shares {
         let (by, memory) = (by.to_vec(), budget.hold(HeldFor::Tables));
         let (words, sums) = (FxHashMap::from_iter([(OTHERS.into(), 0)]), FxHashMap::default());
         Shares { by, callers, words, texts: vec![OTHERS.into()], sums, samples: 0, total: 0, others: 0, memory }
     }
 
-    /// Returns the number of samples whose keys had no room in memory.
+    /// Returns the number of samples whose keys did not fit into memory.
     pub fn others(&self) -> u64 {
         self.others
     }
 
-    /// Takes memory of this size from the budget. Returns false if the budget has no room for it.
+    /// Takes `bytes` from the budget. Returns false if the budget does not have them.
     fn has_taken(&mut self, bytes: usize) -> bool {
         let has_room = self.memory.has_room(bytes);
         if has_room {
@@ -187,7 +184,7 @@ impl Shares {
         has_room
     }
 
-    /// Returns the sum of a key. If there is no room for the key, returns the sum of `[others]`.
+    /// Returns the sum for a key. If the key does not fit into memory, returns the sum for `[others]`.
     fn sum(&mut self, key: Box<[TextId]>) -> &mut Sum {
         let is_known = self.sums.contains_key(&key) || self.has_taken(LINE);
         let key = if is_known { key } else { vec![0; key.len()].into() };
@@ -216,14 +213,14 @@ impl Shares {
         match self.callers {
             CallerSums::Ignored => {}
             CallerSums::Trees => {
-                // The first frame is the sample's own function.
+                // Skip the first frame: it is the function of the line itself.
                 let names: Vec<TextId> = added.chain.iter().skip(1).map(|frame| self.word(function(frame))).collect();
                 let room = (self.memory.limit() - self.memory.bytes().min(self.memory.limit())) / CALLER;
                 let new = self.sum(key).callers.add(&names, added.period, room);
                 self.memory.set(self.memory.bytes() + CALLER * new);
             }
             CallerSums::Children => {
-                // Count a function that calls itself only once per sample.
+                // A function that calls itself counts once per sample.
                 let mut seen = FxHashSet::from_iter([key]);
                 for frame in added.chain {
                     seen.insert(self.key(added, Some(frame)));
@@ -236,8 +233,7 @@ impl Shares {
         }
     }
 
-    /// Gives tasks other names: `names` maps each old name to the new one. If a task with the new name has lines, both become
-    /// one.
+    /// Renames tasks: `names` maps old names to new ones. Lines that get the same keys become one line.
     pub fn rename_tasks(&mut self, names: &HashMap<String, String>) {
         let is_comm: Vec<bool> = self.by.iter().map(|by| *by == GroupKey::Comm).collect();
         for (mut key, sum) in std::mem::take(&mut self.sums) {
@@ -283,7 +279,7 @@ impl Shares {
         word
     }
 
-    /// Returns the lines of the table, sorted by `with_callees` and then by `own`, the largest first.
+    /// Returns the lines of the table, ordered by `with_callees` and then by `own`, the largest first.
     pub fn lines(&self) -> Vec<Line> {
         let line = |key: &[TextId], sum: &Sum| Line {
             keys: key.iter().map(|&word| self.texts[word as usize].to_string()).collect(),
@@ -316,7 +312,7 @@ impl Tree {
             self.nodes.clone_from(&other.nodes);
             return;
         }
-        // Pairs of nodes that stand for the same callers. The first node is in `other`, the second one in this tree.
+        // Pairs of nodes that stand for the same callers: the node in `other`, and the node in this tree.
         let mut same = if other.nodes.is_empty() { Vec::new() } else { vec![(0, 0)] };
         while let Some((theirs, own)) = same.pop() {
             for &caller in &other.nodes[theirs].callers {
@@ -327,7 +323,7 @@ impl Tree {
         }
     }
 
-    /// Returns the index of the caller `name` of the node `at`. Adds the caller if it is new.
+    /// Returns the node of the caller `name` below the node `at`. Adds the node if it is new.
     fn caller(&mut self, at: usize, name: TextId) -> usize {
         let found = self.nodes[at].callers.iter().copied().find(|&caller| self.nodes[caller].name == name);
         found.unwrap_or_else(|| {
@@ -338,8 +334,8 @@ impl Tree {
         })
     }
 
-    /// Adds a weight to these callers. If that needs more than `room` new callers, leaves out the outermost callers.
-    /// Returns the number of new callers.
+    /// Adds a weight to a chain of callers, and returns how many callers are new. When `room` new callers are used up,
+    /// leaves out the callers further outward.
     fn add(&mut self, names: &[TextId], weight: u64, room: usize) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node { name: 0, weight: 0, callers: Vec::new() });
@@ -371,20 +367,20 @@ impl Tree {
 
 const UNKNOWN_FILE: &str = "[unknown]";
 
-/// The name of the code of all BPF programs.
+/// The `dso` of all BPF programs.
 const BPF: &str = "[bpf]";
 
 fn function(frame: &Frame) -> &str {
     if &*frame.symbol == UNKNOWN { "[unknown]" } else { &frame.symbol }
 }
 
-/// Returns the name of a frame's file as `perf report` shows it. For the kernel and its modules, this is a name in brackets,
-/// even if their paths are known (`dso__set_module_info()` in `tools/perf/util/dso.c`, `machine__process_kernel_mmap_event()`
-/// in `tools/perf/util/machine.c`).
+/// Returns the file of a frame as `perf report` shows it. For the kernel and its modules, this is a name in brackets, even
+/// if their paths are known (`dso__set_module_info()` in `tools/perf/util/dso.c`, `machine__process_kernel_mmap_event()` in
+/// `tools/perf/util/machine.c`).
 fn short_name(frame: &Frame) -> Cow<'_, str> {
     if frame.origin == Origin::Kernel {
         if &*frame.dso == BPF && &*frame.symbol != UNKNOWN {
-            // Each program is a file of its own (`machine__process_ksymbol_register()`).
+            // In perf, each BPF program is a file of its own (`machine__process_ksymbol_register()`).
             return frame.symbol.strip_suffix(" [bpf]").unwrap_or(&frame.symbol).into();
         }
         if let Some(module) = module_name(&frame.dso) {
@@ -395,8 +391,7 @@ fn short_name(frame: &Frame) -> Cow<'_, str> {
         }
     }
     match frame.origin {
-        // perf shows code that a process generated at run time as the perf map of this process (`dso__set_basename()` in
-        // `tools/perf/util/dsos.c`).
+        // For generated code, perf shows the perf map of the process (`dso__set_basename()` in `tools/perf/util/dsos.c`).
         Origin::User { pid } | Origin::Inlined { pid } if is_generated_code(&frame.dso) => {
             format!("[JIT] tid {pid}").into()
         }
@@ -404,7 +399,7 @@ fn short_name(frame: &Frame) -> Cow<'_, str> {
     }
 }
 
-/// Returns the last part of a path. Names such as `[kernel.kallsyms]` are returned whole.
+/// Returns the last part of a path. Returns names in brackets such as `[kernel.kallsyms]` whole.
 fn file_name(dso: &str) -> &str {
     if dso.starts_with('[') { dso } else { dso.rsplit('/').next().unwrap_or(dso) }
 }
@@ -495,7 +490,7 @@ mod tests {
         assert_eq!(named("read", "[kernel.kallsyms]"), "[kernel.kallsyms]");
     }
 
-    /// Renaming a task gives the same table as if its samples had had the new name from the start.
+    /// Renaming a task gives the same table as if its samples had been added with the new name.
     #[test]
     fn tasks_that_get_their_names_later_share_the_lines_of_these_names() {
         let names = HashMap::from([(":8".to_owned(), "sh".to_owned())]);

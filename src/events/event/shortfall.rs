@@ -1,4 +1,4 @@
-//! Tells people what is missing in the events and spans of a run: how much, for which tasks, and why.
+//! Reports what is missing in the events and spans of a run: how much, of which tasks, and why.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
 
-/// The number of tasks that are named. For the rest, only the number is shown.
+/// How many tasks are named in a text. Of other tasks, it says only how many there are.
 const NAMED: usize = 3;
 
 /// What is missing in the events and spans of a run.
@@ -14,47 +14,46 @@ const NAMED: usize = 3;
 pub struct Shortfall {
     /// The number of events that were lost.
     pub lost: u64,
-    /// The number of samples with an unknown event.
+    /// The number of samples whose event is unknown.
     pub unattributed: u64,
     /// How often the kernel throttled sampling.
     pub throttled: u64,
-    /// True if the recording is damaged or cut off. Then the number of missing events is not known.
+    /// The recording is damaged or truncated, so the number of missing events is unknown.
     pub damaged: bool,
-    /// The number of events of the scheduler that were not delivered, although no loss was reported.
+    /// The number of scheduler events that were not delivered, although no loss was reported.
     pub unseen: u64,
-    /// The number of spans of all tasks whose end was not seen, although no loss was reported.
+    /// The number of spans, of all tasks, whose end was not seen, although no loss was reported.
     pub unended: u64,
-    /// The number of spans of all tasks whose end cannot be told from that of another one.
+    /// The number of spans, of all tasks, whose end cannot be told from the end of another span.
     pub ambiguous: u64,
-    /// The number of spans that were dropped because there was no room for them.
+    /// The number of spans that were dropped because memory was short.
     pub without_room: u64,
-    /// The number of gaps of the selected tasks. A gap is a span that was dropped, except for lack of room, or an event
-    /// that was not delivered.
+    /// The number of gaps of the selected tasks. A gap is an event that was not delivered, or a dropped span. Spans that
+    /// were dropped because memory was short are not gaps.
     pub gaps: u64,
-    /// The maximum total duration of the spans that were dropped because events were lost, in ns.
+    /// The maximum total duration, in ns, of spans that were dropped because events were lost.
     pub missing: u64,
-    /// The tasks that lack spans, those with the most time or gaps first.
+    /// The tasks with missing spans, those with the most missing time or gaps first.
     pub tasks: Vec<IncompleteTask>,
-    /// The CPUs of whose idle task no event was delivered.
+    /// The CPUs that delivered no event of their idle task.
     pub cpus_without_idle_events: Vec<u32>,
 }
 
-/// A task that lacks spans.
+/// A task with missing spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncompleteTask {
     /// Its thread id.
     pub tid: i32,
-    /// Its name; empty if it is not known.
+    /// Its name; empty if it is unknown.
     pub comm: String,
     /// The number of its gaps: dropped spans, and events that were not delivered.
     pub gaps: u64,
-    /// The maximum total duration of its spans that were dropped because events were lost, in ns.
+    /// The maximum total duration, in ns, of its spans that were dropped because events were lost.
     pub missing: u64,
 }
 
 impl Shortfall {
-    /// Returns what is missing so far in the events and in the spans; `None` if they are complete. `context` has the names of
-    /// tasks.
+    /// Returns what is missing so far in events and spans; `None` if nothing is. `context` knows the names of tasks.
     pub fn of(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
         let mut all = Incomplete::default();
         stats.spans().iter().for_each(|span| all.add_all(&span.incomplete()));
@@ -77,7 +76,7 @@ impl Shortfall {
         })
     }
 
-    /// Returns what is missing so far in the events alone; `None` if they are complete.
+    /// Returns what is missing so far in events; `None` if nothing is.
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
         let damaged = stats.is_damaged();
@@ -85,10 +84,10 @@ impl Shortfall {
         (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, ..Shortfall::default() })
     }
 
-    /// Returns what is missing in the time since then; `None` if nothing is. In a damaged recording, it is not known from
-    /// which time the missing records are, so they may be missing at any time.
+    /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged, records may be missing at
+    /// any time, so they count as missing since `then` too.
     pub fn since(&self, then: &Shortfall) -> Option<Shortfall> {
-        // The kernel's own counts take the place of those in records, and may be lower.
+        // The kernel's counts replace those in records and may be lower.
         let more = |of: fn(&Shortfall) -> u64| of(self).saturating_sub(of(then));
         let since = Shortfall {
             lost: more(|of| of.lost),
@@ -108,8 +107,8 @@ impl Shortfall {
         (since.damaged || counts.iter().any(|&count| count != 0)).then_some(since)
     }
 
-    /// Returns the tasks with the most missing time or gaps, and the number of all other tasks: `40 of make/12 (at most 7.250
-    /// ms), 3 of cc1/17, 20 of 12 others`.
+    /// Returns a text of the tasks with the most missing time or gaps, and the number of other tasks: `40 of make/12 (at
+    /// most 7.250 ms), 3 of cc1/17, 20 of 12 others`.
     pub fn tasks_text(&self) -> String {
         let named = self.tasks.iter().take(NAMED);
         let mut text: Vec<String> = named.clone().map(IncompleteTask::text).collect();
@@ -122,8 +121,8 @@ impl Shortfall {
         text.join(", ")
     }
 
-    /// Returns text that names the CPUs whose idle tasks have no events: `the idle tasks of CPUs 1,3`. `None` if there
-    /// are no such CPUs.
+    /// Returns a text of the CPUs that delivered no event of their idle task: `the idle tasks of CPUs 1,3`. `None` if there
+    /// are none.
     pub fn cpus_text(&self) -> Option<String> {
         let cpus: Vec<String> = self.cpus_without_idle_events.iter().map(u32::to_string).collect();
         match cpus.as_slice() {
@@ -133,12 +132,12 @@ impl Shortfall {
         }
     }
 
-    /// Returns the note below a table with these numbers.
+    /// Returns the note below a table whose numbers are too low.
     pub fn note(&self) -> String {
         format!("(at least: {})", self.reasons())
     }
 
-    /// Returns why the numbers of a table are lower bounds.
+    /// Returns why the numbers of a table may be too low.
     pub fn reasons(&self) -> String {
         let mut reasons = Vec::new();
         if self.lost != 0 {
@@ -185,7 +184,7 @@ fn counted(number: u64, one: &str, many: &str) -> String {
 }
 
 impl IncompleteTask {
-    /// Returns the tasks that lack spans, each with its name. Those with the most missing time or gaps are first.
+    /// Returns the tasks with missing spans and their names, those with the most missing time or gaps first.
     pub fn list(incomplete: &Incomplete, context: Option<&Context>) -> Vec<IncompleteTask> {
         let task = |(tid, gaps): (i32, TaskGaps)| {
             let known = gaps.name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty());
@@ -197,7 +196,7 @@ impl IncompleteTask {
         incomplete.tasks().into_iter().map(task).collect()
     }
 
-    /// Returns the gaps that the tasks of `now` have in addition to those of then.
+    /// Returns the gaps that came since `then`, for each task.
     fn since(now: &[IncompleteTask], then: &[IncompleteTask]) -> Vec<IncompleteTask> {
         let then: FxHashMap<i32, &IncompleteTask> = then.iter().map(|task| (task.tid, task)).collect();
         let more = |task: &IncompleteTask| {
@@ -217,7 +216,7 @@ impl IncompleteTask {
     }
 }
 
-/// Returns the text for the maximum missing time, in parentheses; empty if no time is missing.
+/// Returns the maximum missing time in parentheses; empty if no time is missing.
 fn at_most(missing: u64) -> String {
     match missing {
         0 => String::new(),
@@ -242,7 +241,7 @@ mod tests {
     fn complete_spans_have_no_shortfall() {
         let stats = Stats::new(3, 1).with_spans(1);
         stats.spans()[0].add_opened(5);
-        // If only tasks that are not selected lack spans, nothing is missing.
+        // Nothing is missing if only tasks that are not selected lack spans.
         stats.spans()[0].add_unseen(5);
         assert_eq!(Shortfall::of(&stats, Some(&context())), None);
     }
@@ -291,10 +290,10 @@ mod tests {
         let note = "(at least: 3 events were lost; spans are missing: 1 of -3 (at most 2.000 ms), 1 of -2 (at most \
                     1.000 ms))";
         assert_eq!((since.note().as_str(), since.gaps, since.missing), (note, 2, 3_000_000));
-        // The kernel's own counts are lower than those in records.
+        // The kernel's counts are lower than those in records.
         stats.set_kernel_counts(Some(LossCounts { per_event: vec![4], ..LossCounts::default() }));
         assert_eq!(now().since(&then).unwrap().lost, 0);
-        // It is not known from which time the missing records are.
+        // It is unknown at which time records are missing.
         stats.note_damage();
         let damaged = now();
         assert!(damaged.since(&damaged).unwrap().damaged);
@@ -317,7 +316,7 @@ mod tests {
     #[test]
     fn the_largest_gaps_are_named_and_the_others_are_counted() {
         let stats = Stats::new(4, 1).with_spans(2);
-        // No task of this machine has a negative number.
+        // No task of this machine has a negative id, so those tasks have no names.
         let tasks = [-1, -1, -1, 1 << 30, 1 << 30, -2, -2, -5, -6];
         tasks.into_iter().for_each(|tid| stats.spans()[0].incomplete().add(tid, 5));
         (0..4).for_each(|_| stats.spans()[1].incomplete().add(1 << 30, 9));

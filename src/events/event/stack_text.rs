@@ -1,11 +1,11 @@
-//! The text of a call chain: the names of its frames, the outermost first, with `;` between them.
+//! The text of a call chain: the names of its frames, outermost first, separated by `;`.
 
 use std::sync::Arc;
 
 use super::{Frame, Origin, UNKNOWN};
 use crate::picture::Label;
 
-/// Returns the label of a frame for folded stacks and flame graphs.
+/// Returns the label of a frame, for folded stacks and flame graphs.
 pub fn frame_label(frame: &Frame) -> Label<'_> {
     match (&*frame.symbol != UNKNOWN, frame.origin == Origin::Kernel) {
         (true, true) => Label::Kernel(&frame.symbol),
@@ -15,7 +15,7 @@ pub fn frame_label(frame: &Frame) -> Label<'_> {
     }
 }
 
-/// Returns the text of a call chain, which is given innermost first.
+/// Returns the text of a call chain. `frames` starts with the innermost frame.
 pub fn folded(frames: &[Arc<Frame>]) -> String {
     let mut text = String::new();
     for frame in frames.iter().rev() {

@@ -1,4 +1,4 @@
-//! Counts of delivered and lost samples. The run loop updates them and the program reads them.
+//! Counts of delivered and lost samples. The run loop updates them, and the program reads them.
 
 use std::sync::{
     Arc, Mutex,
@@ -12,57 +12,57 @@ use super::SpanCounts;
 /// The counts of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
-    /// Samples delivered to the program, whether it has a handler for them or not.
+    /// Samples that were delivered to the program, with or without a handler for them.
     pub delivered: u64,
-    /// Samples that the kernel dropped; `None` if the kernel does not count them per event.
+    /// Samples that the kernel dropped; `None` if the kernel has no count for each event.
     pub lost: Option<u64>,
 }
 
-/// Counts by event and ring. Only one thread writes the counts; any thread may read them.
+/// Counts by event and by ring. One thread writes most of them, and any thread may read them.
 #[derive(Debug)]
 pub struct Stats {
     rings: usize,
     delivered: Vec<AtomicU64>,
-    /// Lost records by ring, according to PERF_RECORD_LOST.
+    /// The number of lost records of each ring, as PERF_RECORD_LOST reports them.
     lost_in_ring: Vec<AtomicU64>,
-    /// The number of samples with an unknown event.
+    /// The number of samples whose event is unknown.
     unattributed: AtomicU64,
     /// How often the kernel throttled an event.
     throttled: AtomicU64,
-    /// The number of processes that found the recording damaged or cut off, so that records are missing. Several processes may
-    /// find the same damage.
+    /// How many processes found that records are missing, because the recording is damaged or truncated. Several processes
+    /// may find the same damage.
     damaged: AtomicU64,
-    /// The number of samples of perf-prof's own threads that were left out.
+    /// The number of samples of perf-prof's own threads. They are not delivered.
     own: Arc<AtomicU64>,
-    /// The numbers of lost samples that the kernel itself counts, as of the last read.
+    /// The kernel's own counts of lost samples, as they were last read.
     kernel: Mutex<Option<LossCounts>>,
-    /// The ring whose loss is reported to the program now, or [`NO_RING`].
+    /// The ring whose loss is being reported to the program, or [`NO_RING`].
     reported_ring: AtomicUsize,
-    /// For each event, the counts of BPF programs in the kernel.
+    /// The counts of BPF programs, for each event.
     in_kernel: Vec<InKernel>,
-    /// The counts of spans, whose event types are the last ones of the run.
+    /// The counts of spans. The event types of spans are the last ones of the run.
     spans: Vec<Arc<SpanCounts>>,
-    /// The index of the first event type of a span.
+    /// The index of the first event type that is a span.
     first_span: usize,
 }
 
-/// The counts of an event whose samples BPF programs in the kernel add up.
+/// The counts of an event that BPF programs handle in the kernel.
 #[derive(Debug, Default)]
 struct InKernel {
-    /// True if BPF programs in the kernel add up the event.
+    /// BPF programs add up the event, so it has no samples.
     is_there: AtomicBool,
-    /// True if the event is a span that BPF programs pair. Such a span has samples.
+    /// The event is a span, and BPF programs pair its begins and ends. It has samples.
     is_paired: AtomicBool,
     added: AtomicU64,
-    /// How often the event happened while the programs could not run.
+    /// How often the event happened while its program could not run.
     missed: AtomicU64,
 }
 
-/// No ring has this number.
+/// Stands for no ring.
 const NO_RING: usize = usize::MAX;
 
 impl Stats {
-    /// Creates counts for this many events and rings.
+    /// Creates the counts for this many events and rings.
     pub fn new(events: usize, rings: usize) -> Self {
         let zeros = |count| std::iter::repeat_with(|| AtomicU64::new(0)).take(count).collect();
         Self {
@@ -81,13 +81,13 @@ impl Stats {
         }
     }
 
-    /// Adds the counts of spans, whose event types are the last `count` of the run.
+    /// Adds the counts of spans, whose event types are the last `count` event types of the run.
     pub fn with_spans(self, count: usize) -> Self {
         let spans = std::iter::repeat_with(Arc::default).take(count).collect();
         Self { spans, first_span: self.first_span.saturating_sub(count), ..self }
     }
 
-    /// Returns the counts of a span; `None` for other events.
+    /// Returns the counts of a span; `None` if the event is not a span.
     pub fn span(&self, event: usize) -> Option<&Arc<SpanCounts>> {
         self.spans.get(event.checked_sub(self.first_span)?)
     }
@@ -97,55 +97,54 @@ impl Stats {
         &self.spans
     }
 
-    /// Sets the counter of the samples of perf-prof's own threads that are left out. The owner of `own` may count in it
-    /// too.
+    /// Sets the counter for samples of perf-prof's own threads. The owner of `own` may add to it too.
     pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
         Self { own, ..self }
     }
 
-    /// Notes that BPF programs in the kernel add up an event, so that it has no samples.
+    /// Notes that BPF programs add up an event, so that it has no samples.
     pub fn set_in_kernel(&self, event: usize) {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_there.store(true, Relaxed));
     }
 
-    /// Notes that a span is paired by programs in the kernel. Its samples are delivered.
+    /// Notes that BPF programs pair the begins and ends of a span. It has samples.
     pub fn set_paired_in_kernel(&self, event: usize) {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_paired.store(true, Relaxed));
     }
 
-    /// Returns whether an event is added up or paired by programs in the kernel.
+    /// Returns whether BPF programs add up or pair an event.
     pub fn is_worked_out_in_kernel(&self, event: usize) -> bool {
         self.in_kernel.get(event).is_some_and(|counts| counts.is_there.load(Relaxed) || counts.is_paired.load(Relaxed))
     }
 
-    /// Returns whether BPF programs in the kernel add up an event.
+    /// Returns whether BPF programs add up an event.
     pub fn is_in_kernel(&self, event: usize) -> bool {
         self.in_kernel.get(event).is_some_and(|counts| counts.is_there.load(Relaxed))
     }
 
-    /// Adds to the counts of an event: how many samples programs in the kernel have added up, and how many they left out
-    /// because they were perf-prof's own.
+    /// Adds to the counts of an event: how many samples BPF programs added up, and how many they skipped because they belong
+    /// to perf-prof.
     pub fn count_in_kernel(&self, event: usize, added: u64, own: u64) {
         self.in_kernel.get(event).into_iter().for_each(|counts| _ = counts.added.fetch_add(added, Relaxed));
         self.own.fetch_add(own, Relaxed);
     }
 
-    /// Sets how many times an event happened while its programs in the kernel could not run.
+    /// Sets how often an event happened while its BPF program could not run.
     pub fn set_missed_in_kernel(&self, event: usize, missed: u64) {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.missed.store(missed, Relaxed));
     }
 
-    /// Returns the number of events that programs in the kernel have added up.
+    /// Returns the number of events that BPF programs added up.
     pub fn total_in_kernel(&self) -> u64 {
         self.sum_in_kernel(|counts| &counts.added)
     }
 
-    /// Returns the sum of a count over all events. `count` selects one of the counts of programs in the kernel.
+    /// Returns the sum of a count of BPF programs over all events.
     fn sum_in_kernel(&self, count: impl Fn(&InKernel) -> &AtomicU64) -> u64 {
         self.in_kernel.iter().map(|counts| count(counts).load(Relaxed)).sum()
     }
 
-    /// Returns the number of samples of perf-prof's own threads that were left out. They are neither delivered nor lost.
+    /// Returns the number of samples of perf-prof's own threads. They are neither delivered nor lost.
     pub fn own_samples(&self) -> u64 {
         self.own.load(Relaxed)
     }
@@ -153,40 +152,40 @@ impl Stats {
     /// Counts a delivered sample.
     #[inline]
     pub fn count_delivered(&self, event: usize, ring: usize) {
-        // A locked instruction is not needed, because only one thread writes.
+        // Only one thread writes, so no atomic addition is needed.
         if let Some(count) = self.delivered.get(event * self.rings + ring) {
             count.store(count.load(Relaxed) + 1, Relaxed);
         }
     }
 
-    /// Adds `count` to the number of records that the kernel reported as lost from a ring.
+    /// Adds to the lost records of a ring, as the kernel reported them.
     pub fn count_lost(&self, ring: usize, count: u64) {
         if let Some(lost) = self.lost_in_ring.get(ring) {
             lost.fetch_add(count, Relaxed);
         }
     }
 
-    /// Notes the ring whose loss is reported to the program from now on; `None` after the report.
+    /// Notes which ring's loss is being reported to the program. `None` after the report.
     pub fn set_reported_ring(&self, ring: Option<usize>) {
         self.reported_ring.store(ring.unwrap_or(NO_RING), Relaxed);
     }
 
-    /// Returns the ring whose loss is reported to the program now.
+    /// Returns the ring whose loss is being reported to the program.
     pub fn reported_ring(&self) -> Option<usize> {
         Some(self.reported_ring.load(Relaxed)).filter(|&ring| ring != NO_RING)
     }
 
-    /// Counts a sample with an unknown event.
+    /// Counts a sample whose event is unknown.
     pub fn count_unattributed(&self) {
         self.unattributed.fetch_add(1, Relaxed);
     }
 
-    /// Returns the number of samples with an unknown event.
+    /// Returns the number of samples whose event is unknown.
     pub fn total_unattributed(&self) -> u64 {
         self.unattributed.load(Relaxed)
     }
 
-    /// Counts that the kernel has throttled an event once more.
+    /// Counts that the kernel throttled an event.
     pub fn count_throttled(&self) {
         self.throttled.fetch_add(1, Relaxed);
     }
@@ -196,41 +195,41 @@ impl Stats {
         self.throttled.load(Relaxed)
     }
 
-    /// Notes that records of the recording are missing, because it is damaged or cut off.
+    /// Notes that records are missing because the recording is damaged or truncated.
     pub fn note_damage(&self) {
         self.damaged.store(1, Relaxed);
     }
 
-    /// Returns whether records of the recording are missing, because it is damaged or cut off.
+    /// Returns whether records are missing because the recording is damaged or truncated.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Relaxed) != 0
     }
 
-    /// Stores the numbers of lost samples that the kernel itself counts. Does nothing for `None`.
+    /// Sets the kernel's own counts of lost samples. `None` changes nothing.
     pub fn set_kernel_counts(&self, counts: Option<LossCounts>) {
         if let (Some(counts), Ok(mut kernel)) = (counts, self.kernel.lock()) {
             *kernel = Some(counts);
         }
     }
 
-    /// Returns the counts that are added up if several processes replay parts of a recording.
+    /// Returns the counts that are summed up over the processes that replay parts of a recording.
     fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
         let spans = self.spans.iter().flat_map(|span| span.summed());
         self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled]).chain(spans).chain([&self.damaged])
     }
 
-    /// Returns the counts of this process, so that another process can add them with [`Stats::add`].
+    /// Returns the counts of this process. Another process adds them with [`Stats::add`].
     pub fn counts(&self) -> Vec<u64> {
         self.summed().map(|count| count.load(Relaxed)).collect()
     }
 
-    /// Returns the incomplete spans of this process as numbers, so that another process can add them with
-    /// [`Stats::add_incomplete`]. `name` returns the name that a task had at a time.
+    /// Returns the gaps of this process, encoded as numbers. Another process adds them with [`Stats::add_incomplete`].
+    /// `name` returns the name that a task had at a time.
     pub fn incomplete(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
         self.spans.iter().flat_map(|span| span.incomplete().encode(&name)).collect()
     }
 
-    /// Adds the numbers that [`Stats::incomplete`] returned in other processes.
+    /// Adds the gaps of another process, as [`Stats::incomplete`] encodes them.
     pub fn add_incomplete(&self, mut numbers: &[u64]) {
         while !numbers.is_empty() && !self.spans.is_empty() {
             for span in &self.spans {
@@ -239,7 +238,7 @@ impl Stats {
         }
     }
 
-    /// Adds counts that [`Stats::counts`] returned in another process. Both processes must have the same number of
+    /// Adds the counts of another process, as [`Stats::counts`] returns them. Both processes must have the same numbers of
     /// events, rings and spans.
     pub fn add(&self, counts: &[u64]) {
         for (count, more) in self.summed().zip(counts) {
@@ -247,7 +246,7 @@ impl Stats {
         }
     }
 
-    /// Sets all counts of delivered and lost events to 0, because the run begins again.
+    /// Sets all counts to 0, because the run starts again.
     pub fn clear(&self) {
         let in_kernel = self.in_kernel.iter().flat_map(|counts| [&counts.added, &counts.missed]);
         self.summed().chain(in_kernel).for_each(|count| count.store(0, Relaxed));
@@ -257,7 +256,7 @@ impl Stats {
         }
     }
 
-    /// Creates the counts of a run whose events were delivered in other processes.
+    /// Creates the counts of a run whose events other processes delivered.
     pub fn of_other_processes(delivered: u64, lost: u64) -> Stats {
         let stats = Stats::new(1, 1);
         stats.delivered.iter().for_each(|count| count.store(delivered, Relaxed));
@@ -265,7 +264,7 @@ impl Stats {
         stats
     }
 
-    /// Returns the counts of each event, in the order in which the events were selected.
+    /// Returns the counts of each event, in the order of selection.
     pub fn per_event(&self) -> Vec<EventCounts> {
         let kernel = self.kernel();
         let lost = |event: usize| kernel.as_ref().and_then(|counts| counts.per_event.get(event).copied());
@@ -282,31 +281,30 @@ impl Stats {
             .collect()
     }
 
-    /// Returns the numbers of delivered and lost samples of each ring.
+    /// Returns the numbers of delivered and of lost samples of each ring.
     pub fn per_ring(&self) -> Vec<(u64, u64)> {
         let column =
             |ring| self.delivered.iter().skip(ring).step_by(self.rings.max(1)).map(|count| count.load(Relaxed)).sum();
-        // If the kernel counts lost samples separately, use its counts, because PERF_RECORD_LOST also counts lost side-band
-        // records.
+        // Prefer the kernel's own counts of lost samples: PERF_RECORD_LOST also counts lost side-band records.
         let kernel = self.kernel();
         let counted = |ring: usize| kernel.as_ref().and_then(|counts| counts.samples_per_ring.get(ring).copied());
         (0..self.rings).map(|ring| (column(ring), counted(ring).unwrap_or_else(|| self.lost_records(ring)))).collect()
     }
 
-    /// Returns the number of lost records of one ring, according to PERF_RECORD_LOST.
+    /// Returns the number of lost records of a ring, as PERF_RECORD_LOST reports them.
     pub fn lost_records(&self, ring: usize) -> u64 {
         self.lost_in_ring.get(ring).map_or(0, |lost| lost.load(Relaxed))
     }
 
-    /// Returns the number of all delivered samples, including those that programs in the kernel added up.
+    /// Returns the number of all delivered samples, and of all samples that BPF programs added up.
     pub fn total_delivered(&self) -> u64 {
         let samples: u64 = self.delivered.iter().map(|count| count.load(Relaxed)).sum();
         samples + self.total_in_kernel()
     }
 
-    /// Returns the number of all lost samples: the kernel's own count if it is available, otherwise the number in the
-    /// PERF_RECORD_LOST records. The kernel's own count is read only from time to time, so it may be lower than the
-    /// number in the records.
+    /// Returns the number of all lost samples. This is the kernel's own count if there is one, and otherwise the number in
+    /// the PERF_RECORD_LOST records. The kernel's count is read only from time to time, so it may be lower than the number
+    /// in the records.
     pub fn total_lost(&self) -> u64 {
         let samples = match self.kernel() {
             Some(counts) => counts.per_event.iter().sum(),
@@ -315,7 +313,7 @@ impl Stats {
         samples + self.sum_in_kernel(|counts| &counts.missed)
     }
 
-    /// Returns whether any PERF_RECORD_LOST record was counted, or programs in the kernel could not run.
+    /// Returns whether there were PERF_RECORD_LOST records, or events while BPF programs could not run.
     pub fn has_reported_losses(&self) -> bool {
         self.lost_in_records() + self.sum_in_kernel(|counts| &counts.missed) != 0
     }
@@ -324,7 +322,7 @@ impl Stats {
         self.lost_in_ring.iter().map(|lost| lost.load(Relaxed)).sum()
     }
 
-    /// Returns the numbers of lost samples that the kernel itself counts, as of the last read.
+    /// Returns the kernel's own counts of lost samples, as they were last read.
     pub fn kernel(&self) -> Option<LossCounts> {
         self.kernel.lock().ok().and_then(|kernel| kernel.clone())
     }

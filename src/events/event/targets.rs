@@ -1,54 +1,52 @@
-//! The tasks that `-p`, `-t`, `--cgroups` and `--exec` select in a run that traces all tasks.
+//! The tasks that `-p`, `-t`, `--cgroups` and `--exec` select in a run that receives the events of all tasks.
 
 use std::collections::HashSet;
 
 use super::{Context, SelectedCgroups};
 
-/// The tasks whose spans are delivered, if spans of all tasks are made.
+/// Whose spans are delivered, if spans of all tasks are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpansOf {
-    /// Only the selected tasks.
+    /// Spans of the selected tasks.
     #[default]
     SelectedTasks,
-    /// All tasks. The script can check which of them are selected.
+    /// Spans of all tasks. The script can check which tasks are selected.
     AllTasks,
 }
 
-/// The selected tasks. The processes that a selected process creates during the run are selected too.
+/// The selected tasks. A process that a selected process creates during the run is selected too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
-    /// The selected processes. `None` if processes do not limit the selection. The set may become empty during the run.
+    /// The selected processes, a set that may become empty. `None` if the user selected no processes.
     processes: Option<HashSet<i32>>,
-    /// The processes that the user named. Empty unless they may start during the run.
+    /// The processes that the user named, if they may start during the run. Otherwise empty.
     named: HashSet<i32>,
-    /// The selected threads. `None` if threads do not limit the selection.
+    /// The selected threads. `None` if the user selected no threads.
     threads: Option<HashSet<i32>>,
-    /// The selected cgroups. `None` if cgroups do not limit the selection.
+    /// The selected cgroups. `None` if the user selected no cgroups.
     cgroups: Option<SelectedCgroups>,
-    /// The threads that were not selected because their cgroups were not known.
+    /// The threads that were not selected because their cgroup was unknown.
     of_unknown_cgroups: HashSet<i32>,
 }
 
-/// The maximum number of threads of unknown cgroups that are counted.
+/// The maximum number of counted threads in unknown cgroups.
 const MOST_UNKNOWN: usize = 1 << 16;
 
 impl Targets {
-    /// Selects the threads that are among `tids` and belong to one of the processes `pids`, which are already running. An empty
-    /// list does not limit the selection.
+    /// Selects running threads: those in `tids` that belong to a process in `pids`. An empty list selects all.
     pub fn running(pids: &[u32], tids: &[u32]) -> Targets {
         let ids = |ids: &[u32]| (!ids.is_empty()).then(|| ids.iter().map(|&id| id as i32).collect());
         let (named, of_unknown_cgroups) = (HashSet::new(), HashSet::new());
         Targets { processes: ids(pids), named, threads: ids(tids), cgroups: None, of_unknown_cgroups }
     }
 
-    /// Limits the selection to threads in one of these cgroups, or below one of them. An empty list does not limit the
-    /// selection.
+    /// Selects only threads in these cgroups or below them. An empty list selects all.
     pub fn in_cgroups(self, names: &[String]) -> Targets {
         let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
         Targets { cgroups, ..self }
     }
 
-    /// Like `running`, but for a recording, whose processes may start during the run.
+    /// Like `running`, but for a recording, in which the processes may start during the run.
     pub fn recorded(pids: &[u32], tids: &[u32]) -> Targets {
         let targets = Targets::running(pids, tids);
         Targets { named: targets.processes.clone().unwrap_or_default(), ..targets }
@@ -59,19 +57,19 @@ impl Targets {
         let Some(processes) = &mut self.processes else { return };
         match processes.contains(&parent) {
             true => _ = processes.insert(child),
-            // A process that is not selected got the id of a selected one, which must have ended.
+            // A process that is not selected got the id of a selected process, so the selected process has exited.
             false if parent != child && !self.named.contains(&child) => _ = processes.remove(&child),
             false => {}
         }
     }
 
-    /// Returns whether a thread is selected. `process` returns its process, if it is known.
+    /// Returns whether a thread is selected. `process` returns its process; `None` if it is unknown.
     pub fn contains(&self, tid: i32, process: impl FnOnce() -> Option<i32>) -> bool {
         self.threads.as_ref().is_none_or(|threads| threads.contains(&tid))
             && self.processes.as_ref().is_none_or(|processes| process().is_some_and(|pid| processes.contains(&pid)))
     }
 
-    /// Returns whether the cgroup of a thread is selected. `context` has the cgroups of threads and their names.
+    /// Returns whether the cgroup of a thread is selected. `context` knows the cgroups of threads and their names.
     pub fn has_cgroup_of(&mut self, tid: i32, context: &Context) -> bool {
         let Some(cgroups) = &mut self.cgroups else { return true };
         let id = context.cgroup_of_task(tid);
@@ -81,7 +79,7 @@ impl Targets {
         cgroups.contains(id, || context.cgroup_path(id))
     }
 
-    /// Returns the number of threads that were not selected because their cgroups were not known.
+    /// Returns the number of threads that were not selected because their cgroup was unknown.
     pub fn of_unknown_cgroups(&self) -> usize {
         self.of_unknown_cgroups.len()
     }
@@ -103,7 +101,7 @@ mod tests {
         let has = |targets: &Targets, pid| targets.contains(100, || pid);
         assert!([7, 8, 9].iter().all(|&pid| has(&targets, Some(pid))));
         assert!(!has(&targets, Some(4)) && !has(&targets, None));
-        // A selected process gets a new thread, and an unselected process gets the id of a selected one.
+        // A selected process creates a thread. Then an unselected process creates a process with the id of a selected one.
         targets.forked(7, 7);
         targets.forked(3, 9);
         assert!(has(&targets, Some(7)) && !has(&targets, Some(9)));
@@ -137,7 +135,7 @@ mod tests {
         assert!(Targets::recorded(&[], &[]).in_cgroups(&[]).has_cgroup_of(50, &context));
     }
 
-    /// If a selection becomes empty, it does not select all tasks.
+    /// A selection that becomes empty selects no task, not all tasks.
     #[test]
     fn a_process_that_another_one_replaced_leaves_nothing_selected() {
         let mut targets = Targets::running(&[7], &[]);
@@ -153,7 +151,7 @@ mod tests {
         targets.forked(3, 9);
         let has = |targets: &Targets, pid| targets.contains(100, || Some(pid));
         assert!(has(&targets, 7) && has(&targets, 8) && !has(&targets, 9) && !has(&targets, 3));
-        // A child is selected until another process gets its id.
+        // A child stays selected until an unselected process creates a process with its id.
         targets.forked(3, 8);
         assert!(has(&targets, 7) && !has(&targets, 8));
     }

@@ -1,44 +1,42 @@
-//! Task names by thread id and time, and the processes of threads: from COMM, FORK and EXIT records, and from the tasks
-//! that existed before the run.
+//! Names of tasks by thread id and time, and the processes of threads. They come from COMM, FORK and EXIT records, and from
+//! the tasks that existed before the run.
 //!
-//! A thread's name can change (exec, prctl), and the kernel reuses thread ids. So each name is stored with the time
-//! from which it is valid. At most [`MOST_TASKS`] tasks are stored. If there are more, the tasks that exited first are
-//! dropped.
+//! A thread can change its name (exec, prctl), and the kernel reuses thread ids. So each name is stored with the time from
+//! which it is valid. At most [`MOST_TASKS`] tasks are stored. If there are more, the tasks that exited first are dropped.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The maximum number of tasks that are remembered.
+/// The maximum number of remembered tasks.
 const MOST_TASKS: usize = 1 << 16;
 
-/// The maximum number of names that are remembered for one task. The oldest name is dropped first.
+/// The maximum number of remembered names of a task. The oldest name is dropped first.
 const MOST_NAMES: usize = 8;
 
-/// A task's name. The kernel stores at most 15 bytes and a NUL (TASK_COMM_LEN). The other bytes may have any value
-/// except 0.
+/// The name of a task. The kernel stores at most 15 bytes and a NUL (TASK_COMM_LEN). The bytes before the NUL may have any
+/// value.
 type Comm = Box<[u8]>;
 
-/// The names of tasks, and the processes that threads belong to.
+/// The names of tasks, and the processes of threads.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    /// The names of each thread, oldest first, each with the time from which it is valid.
+    /// The names of each thread, the oldest first, each with the time from which it is valid.
     names: HashMap<i32, VecDeque<(u64, Comm)>>,
-    /// The process of each thread that has a name.
+    /// The process of each thread with a name.
     processes: HashMap<i32, i32>,
-    /// The threads that have exited, in the order of their exits.
+    /// The threads that exited, in the order of their exits.
     exited: VecDeque<i32>,
-    /// The threads without a name that are known not to exist. They are remembered so that procfs is not read for them
-    /// again.
+    /// Threads without a name that do not exist. procfs is not read for them again.
     gone: HashSet<i32>,
 }
 
 impl Tasks {
-    /// Notes that a thread has the name `comm` from `time` on.
+    /// Notes that a thread got the name `comm` at `time`.
     pub fn named(&mut self, tid: i32, time: u64, comm: &[u8]) {
         self.gone.remove(&tid);
         let names = self.names.entry(tid).or_default();
-        // The rings are read one after the other, so this name may be older than names that arrived before.
+        // Rings are read one after another, so this name may be older than names that arrived before.
         let at = names.iter().rposition(|&(since, _)| since <= time).map_or(0, |before| before + 1);
-        // Do not store a name that the task already has at this time: repeated names would displace earlier ones.
+        // Do not store the name again that the task has at this time: repeated names would displace earlier ones.
         if at == 0 || *names[at - 1].1 != *comm {
             names.insert(at, (time, comm.into()));
         }
@@ -48,8 +46,7 @@ impl Tasks {
         self.drop_oldest();
     }
 
-    /// Notes the name that a thread had at the start of the run. Does nothing if a name from before the run is already
-    /// known.
+    /// Notes the name that a thread had at the start of the run. Does nothing if such a name is known.
     pub fn named_before_run(&mut self, tid: i32, comm: &[u8]) {
         let names = self.names.entry(tid).or_default();
         if names.front().is_none_or(|&(since, _)| since != 0) {
@@ -58,7 +55,7 @@ impl Tasks {
         self.drop_oldest();
     }
 
-    /// Notes that `parent` created `child`. The child gets the name of its parent.
+    /// Notes that `parent` created `child`, which gets the name of its parent.
     pub fn forked(&mut self, parent: i32, child: i32, time: u64) {
         if let Some(comm) = self.name(parent, time).map(<[u8]>::to_vec) {
             self.named(child, time, &comm);
@@ -77,7 +74,7 @@ impl Tasks {
         self.processes.get(&tid).copied()
     }
 
-    /// Notes that a thread exited. Its names are kept until their space is needed.
+    /// Notes that a thread exited. Its names are kept until their memory is needed.
     pub fn exited(&mut self, tid: i32) {
         if self.names.contains_key(&tid) {
             self.exited.push_back(tid);
@@ -85,7 +82,7 @@ impl Tasks {
         self.drop_oldest();
     }
 
-    /// Notes that a thread does not exist. It has no name.
+    /// Notes that a thread without a name does not exist.
     pub fn note_gone(&mut self, tid: i32) {
         if self.gone.len() >= MOST_TASKS {
             self.gone.clear();
@@ -93,12 +90,12 @@ impl Tasks {
         self.gone.insert(tid);
     }
 
-    /// Returns whether a thread is known not to exist. A new thread with the same id gets a name, and so exists again.
+    /// Returns whether a thread does not exist. When a new thread gets the same id, it also gets a name, and exists again.
     pub fn is_gone(&self, tid: i32) -> bool {
         self.gone.contains(&tid)
     }
 
-    /// Returns the name that the thread had at `time`. The idle task is `swapper`.
+    /// Returns the name that a thread had at `time`. The idle task is called `swapper`.
     pub fn name(&self, tid: i32, time: u64) -> Option<&[u8]> {
         if tid == 0 {
             return Some(b"swapper");
@@ -108,11 +105,11 @@ impl Tasks {
         holding.map(|(_, comm)| &**comm)
     }
 
-    /// Returns the time at which another name replaced the one that the thread had at `time`; `u64::MAX` if none did.
+    /// Returns when the name that the thread had at `time` was replaced; `u64::MAX` if it was not.
     pub fn replaced(&self, tid: i32, time: u64) -> u64 {
         let names = self.names.get(&tid).filter(|_| tid != 0);
         let next = names.and_then(|names| names.iter().find(|&&(since, _)| since > time && since != names[0].0));
-        // The first name is also valid before its time, so its time is not that of a change.
+        // The first name counts for all earlier times too, so its own time is not that of a change.
         next.map_or(u64::MAX, |&(since, _)| since)
     }
 
@@ -122,8 +119,8 @@ impl Tasks {
             self.names.remove(&tid);
             self.processes.remove(&tid);
         }
-        // If a thread id was used again, it may be in this list twice. Its names may be dropped too early in this case,
-        // but the memory stays limited.
+        // A reused thread id may be in this list twice. Its names may then be dropped too early, but the memory stays
+        // limited.
         while self.exited.len() > MOST_TASKS {
             self.exited.pop_front();
         }

@@ -1,4 +1,4 @@
-//! Event types. An event type is one selected event, with everything that is needed to read its samples.
+//! Event types: selected events, with everything that is needed to read their samples.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use super::SpanFormat;
 /// One selected event. If the same event is selected twice, there are two event types.
 #[derive(Clone, Debug)]
 pub struct EventType {
-    /// The name that was given with `alias=`.
+    /// The name that the user gave with `alias=`.
     pub alias: Option<String>,
-    /// The kind of data in its samples.
+    /// The kind of data in the samples.
     pub format: Format,
-    /// The positions of the members in its samples.
+    /// The positions of the members in the samples.
     pub layout: SampleLayout,
-    /// The requested maximum number of frames in its call chains. `None` if the kernel's limit applies.
+    /// The maximum number of frames in the call chains, if the user set one. `None` if the kernel's limit applies.
     pub max_stack: Option<u16>,
 }
 
-/// The kind of data in an event's samples.
+/// The kind of data in the samples of an event.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// The data of a tracepoint or of a dynamic probe, in the format that the kernel describes.
     Tracepoint(Arc<EventFormat>),
-    /// The data of any other event, such as `cycles` or `profile`: only the members that `sample_type` selects. (A
-    /// *source* is something else: a built-in event such as `offcpu`, see [`SpanFormat::is_source`].)
+    /// Only the members that `sample_type` selects, for events such as `cycles` or `profile`. (Built-in sources such as
+    /// `offcpu` are spans, see [`SpanFormat::is_source`].)
     Other(Arc<OtherFormat>),
-    /// A span, which is made of two samples. Its raw data has the form of a tracepoint's data.
+    /// A span: the time from one event to another. Its raw data looks like that of a tracepoint.
     Span(Arc<SpanFormat>),
 }
 
@@ -43,13 +43,13 @@ pub struct OtherFormat {
 }
 
 impl EventType {
-    /// Returns the event's own name; for a tracepoint, `sys:name`.
+    /// Returns the event's own name, for example `sched:sched_switch`.
     pub fn real_name(&self) -> String {
         self.format.name()
     }
 
-    /// Returns the name that is shown: the alias as the user typed it (for a tracepoint, `sys:alias`), or the event's
-    /// own name if there is no alias.
+    /// Returns the name to show. With an alias, this is the alias, after the system of a tracepoint: `sched:ALIAS`. Without
+    /// an alias, it is the event's own name.
     pub fn shown_name(&self) -> String {
         match (self.format.tracepoint(), &self.alias) {
             (Some(format), Some(alias)) if !format.system.is_empty() => format!("{}:{alias}", format.system),
@@ -58,12 +58,12 @@ impl EventType {
         }
     }
 
-    /// Returns whether the event would have a field of this name with the option `str`.
+    /// Returns whether the event lacks this field, but would have it with the option `str`.
     pub(crate) fn has_with_strings(&self, name: &str) -> bool {
         matches!(&self.format, Format::Span(span) if span.with_strings.iter().any(|field| field == name))
     }
 
-    /// Returns the name of the script's function that handles the event; for a tracepoint, `sys__name`.
+    /// Returns the name of the function that handles the event in a script, for example `sched__sched_switch`.
     pub fn handler_name(&self) -> String {
         match &self.format {
             Format::Tracepoint(format) => {
@@ -81,10 +81,9 @@ impl EventType {
         }
     }
 
-    /// Returns a second name for the function that handles the event, used if the script has no function with the name
-    /// from [`EventType::handler_name`]. It is made from the event's name without modifiers: from `cycles` for
-    /// `cycles:u`. Recorders add modifiers automatically for users who may not trace the kernel. `None` if the event
-    /// has no modifiers.
+    /// Returns another name for the function that handles the event: the event's name without modifiers, such as `cycles`
+    /// for `cycles:u`. It is used if the script has no function named [`EventType::handler_name`]. Recorders add modifiers
+    /// by themselves for users who may not trace the kernel. Returns `None` if the event has no modifiers.
     pub fn plain_handler_name(&self) -> Option<String> {
         match (&self.format, &self.alias) {
             (Format::Other(format), None) => {
@@ -95,15 +94,14 @@ impl EventType {
         }
     }
 
-    /// Returns the members of the event's samples, in the order in which programs see them. Tracepoints have no
-    /// members.
+    /// Returns the members of the samples, in the order in which programs see them. Samples of tracepoints have none.
     pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         let has_members = self.format.tracepoint().is_none();
         self.layout.members().filter(move |_| has_members)
     }
 
-    /// Returns [`EventType::members`] without those that every event has or that are shown elsewhere: the ids, the
-    /// task, the time, the CPU and the call chain.
+    /// Returns the members without those that all events have or that are shown elsewhere: ids, task, time, CPU and call
+    /// chain.
     pub fn own_members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         use SampleMember::*;
         let is_own = |of: &SampleMember| !matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain);
@@ -112,7 +110,7 @@ impl EventType {
 }
 
 impl Format {
-    /// Creates the format of an event that has this name and is neither a tracepoint nor a span.
+    /// Creates the format of an event that is neither a tracepoint nor a span.
     pub fn other(name: impl Into<String>) -> Format {
         Format::Other(Arc::new(OtherFormat { name: name.into() }))
     }
@@ -127,7 +125,7 @@ impl Format {
         }
     }
 
-    /// Returns the event's own name; for a tracepoint, `sys:name`.
+    /// Returns the event's own name, for example `sched:sched_switch`.
     pub fn name(&self) -> String {
         match self {
             Format::Tracepoint(format) => format!("{}:{}", format.system, format.name),

@@ -1,4 +1,4 @@
-//! Unwinds the user frames of a sample from its registers and its copy of the stack. Reads no files itself.
+//! Unwinds the user frames of a sample, from the registers and the copied stack in the sample. Reads no files itself.
 
 use std::{cell::RefCell, io};
 
@@ -10,22 +10,23 @@ use perf_prof_symbols::{
 
 use super::{Context, Sample, Symbolizer};
 
-/// The registers of a sample's task, and the copied part of its stack.
+/// The registers of the sampled task, and the copied part of its stack.
 pub struct Copied<'a> {
     /// The registers.
     pub registers: record::Registers<'a>,
-    /// The bytes from the stack pointer on.
+    /// The bytes of the stack, from the stack pointer on.
     pub stack: &'a [u8],
 }
 
-/// Returns at most `limit` addresses, innermost first: the instruction pointer, then the return addresses.
+/// Returns the addresses of the user frames, innermost first: the instruction pointer, then return addresses. At most
+/// `limit`.
 pub fn addresses(sample: &Sample<'_>, copied: &Copied<'_>, limit: usize, context: &Context) -> Vec<u64> {
     let mut addresses = Vec::new();
     let Copied { registers, stack } = copied;
     context.with_symbols(|symbols| {
         let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
-        // If unwinding ends early, the script still gets the frames up to this point. A message at the end of the run
-        // says why the other frames are missing.
+        // If unwinding ends early, the script gets the frames that were found. A message at the end of the run says why the
+        // others are missing.
         let ended = context.with_unwinder(|unwinder| {
             let Some(arch) = unwinder.arch() else { return Ended::NotSupported };
             let values = registers.words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));

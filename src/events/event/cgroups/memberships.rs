@@ -1,22 +1,23 @@
-//! The cgroup of each task: from its samples, from forks and from moves.
+//! The cgroup of each task, as samples, forks and moves between cgroups show it.
 //!
-//! A sample contains the cgroup of the task that runs. A span may belong to another task, for example to one that is woken. So
-//! the cgroup of each task is remembered from its own samples, and a new task starts in the cgroup of the task that creates it.
+//! A sample contains the cgroup of the running task. A span may belong to another task, for example to the task that is
+//! woken. So the cgroup of each task is remembered from the task's own samples. A new task starts in the cgroup of its
+//! parent.
 
 use rustc_hash::FxHashMap;
 
-/// The maximum number of remembered threads, and of remembered processes that moved.
+/// The maximum number of remembered threads, and of remembered processes that moved to another cgroup.
 const MOST: usize = 1 << 18;
 
-/// In which cgroup each thread is now, as far as is known.
+/// The current cgroup of each thread, as far as it is known.
 #[derive(Debug, Default)]
 pub struct Memberships {
     threads: FxHashMap<i32, Thread>,
-    /// The cgroups of processes that moved as a whole.
+    /// The cgroups of processes that moved with all their threads.
     processes: FxHashMap<i32, Place>,
-    /// The number of changes so far.
+    /// The number of changes so far. It numbers the changes.
     changes: u64,
-    /// The end of the earlier part of the recording from which memberships were taken over, in ns.
+    /// When the earlier part of the recording ends whose memberships were taken over, in ns.
     since: u64,
 }
 
@@ -27,8 +28,8 @@ struct Thread {
     own: Place,
 }
 
-/// A cgroup, and the number of the change that set it. If a thread and its process have different cgroups, the cgroup
-/// with the higher number is valid for the thread.
+/// A cgroup, and the number of the change that set it. If a thread and its process have different cgroups, the later change
+/// is valid for the thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cgroup: u64,
@@ -55,7 +56,7 @@ impl Memberships {
     fn place(&mut self, cgroup: u64) -> Place {
         self.changes += 1;
         if self.threads.len().max(self.processes.len()) >= MOST {
-            // No machine runs this many tasks, so most of the remembered tasks have ended.
+            // No machine runs this many tasks, so most of the remembered tasks have exited.
             self.threads.clear();
             self.processes.clear();
         }
@@ -67,21 +68,21 @@ impl Memberships {
         self.threads.insert(tid, Thread { pid, own });
     }
 
-    /// Notes that `parent` created `child`, a thread of the process `pid`. The child starts in the cgroup of its parent.
+    /// Notes that the thread `parent` created `child`, a thread of the process `pid`. The child starts in its parent's
+    /// cgroup.
     pub fn forked(&mut self, parent: i32, (pid, child): (i32, i32), time: u64) {
         if time <= self.since {
             return;
         }
         match self.of_task(parent) {
             Some(cgroup) => self.add(cgroup, pid, child),
-            // Forget the child's cgroup, because the id may have belonged to another task.
+            // Forget the cgroup of this id: the id may have belonged to another task.
             None => drop(self.threads.remove(&child)),
         }
     }
 
-    /// Notes that a thread moved to a cgroup. The event does not say whether only the thread or its whole process moved. If it
-    /// is the first thread of its process, the whole process counts as moved, because only threaded cgroups take single
-    /// threads.
+    /// Notes that a thread moved to a cgroup. The event does not say whether the whole process moved. If the thread is the
+    /// main thread, the whole process counts as moved, because only threaded cgroups accept single threads.
     pub fn moved(&mut self, tid: i32, cgroup: u64) {
         match self.threads.get(&tid) {
             Some(&Thread { pid, .. }) if pid != tid => self.add(cgroup, pid, tid),
@@ -101,8 +102,8 @@ impl Memberships {
         Some(of_process.unwrap_or(&own).cgroup)
     }
 
-    /// Takes over the memberships of an earlier part of a recording, which ended at the time `since`. This part of the
-    /// recording also has the fork records from before `since`, and they are ignored.
+    /// Takes over the memberships of an earlier part of a recording, which ended at the time `since`. Fork records from
+    /// before `since` come again in this part, and are ignored.
     pub fn take(&mut self, from: &mut Memberships, since: u64) {
         *self = Memberships { since, ..std::mem::take(from) };
     }
@@ -119,15 +120,15 @@ mod tests {
         tasks.contains(5, 10, 11);
         tasks.forked(11, (20, 20), 1);
         assert_eq!([10, 11, 20, 30].map(|tid| tasks.of_task(tid)), [Some(5), Some(5), Some(5), None]);
-        // First the whole process moves, then one thread moves, and then a sample of another thread comes.
+        // The whole process moves. Then one thread moves. Then a sample of another thread comes.
         tasks.moved(10, 6);
         assert_eq!([10, 11, 20].map(|tid| tasks.of_task(tid)), [Some(6), Some(6), Some(5)]);
         tasks.moved(11, 7);
         assert_eq!([10, 11].map(|tid| tasks.of_task(tid)), [Some(6), Some(7)]);
         tasks.contains(8, 10, 10);
         assert_eq!([10, 11].map(|tid| tasks.of_task(tid)), [Some(8), Some(7)]);
-        // Three cases: a process that moved gets a new thread; a thread moves that was never seen; the id of an earlier
-        // thread is used again.
+        // A process that moved gets a new thread. A thread that was never seen moves. The id of an earlier thread is used
+        // again.
         tasks.forked(11, (10, 12), 2);
         tasks.moved(40, 8);
         tasks.forked(99, (20, 20), 3);
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!([40, 50].map(|tid| tasks.of_task(tid)), [Some(8), Some(9)]);
     }
 
-    /// The records about tasks come again in each part of a recording.
+    /// Each part of a recording contains the records about tasks again.
     #[test]
     fn a_task_that_moved_before_a_part_is_not_moved_back() {
         let (mut before, mut part) = (Memberships::default(), Memberships::default());
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(part.of_task(21), Some(5));
     }
 
-    /// A recording may claim any number of tasks.
+    /// A recording may name any number of tasks.
     #[test]
     fn the_number_of_remembered_tasks_is_limited() {
         let mut tasks = Memberships::default();

@@ -1,4 +1,4 @@
-//! The names of cgroups by their ids, from PERF_RECORD_CGROUP and from the file system, and the cgroup of each task.
+//! The names of cgroups by id, from PERF_RECORD_CGROUP and the file system; and the cgroup of each task.
 
 mod memberships;
 mod selected;
@@ -10,28 +10,29 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub use self::{memberships::Memberships, selected::SelectedCgroups};
 use super::{Context, Sample, UNKNOWN_COMM};
 
-/// The maximum memory for paths, in bytes. There is a limit because a recording may name any number of cgroups.
+/// The maximum memory for paths, in bytes. A recording may name any number of cgroups.
 const PATHS: usize = 32 << 20;
-/// The memory of a stored path in addition to its own bytes, in bytes.
+/// The memory of a stored path beyond its own bytes.
 const ENTRY: usize = 64;
-/// The maximum number of ids without a path that are remembered.
+/// The maximum number of remembered ids without a path.
 const UNNAMED: usize = 1 << 16;
 
-/// The cgroups of a run.
+/// The cgroups that a run knows.
 #[derive(Debug, Default)]
 pub struct Cgroups {
-    /// The path of each cgroup, by its id. The kernel never uses an id again.
+    /// The path of each cgroup, by id. The kernel never reuses an id.
     paths: FxHashMap<u64, Arc<[u8]>>,
     /// The memory that the paths take, in bytes.
     bytes: usize,
     /// The ids for which no path was found.
     unnamed: FxHashSet<u64>,
-    /// The cgroups of tasks; `None` if they are not followed.
+    /// The cgroups of tasks; `None` if the run does not follow them.
     pub tasks: Option<Memberships>,
 }
 
 impl Cgroups {
-    /// Notes the path of a cgroup, from the root of its hierarchy. If there is no memory for it, the cgroup has no path.
+    /// Notes the path of a cgroup from the root of its hierarchy. Ignores the path if it does not fit into the memory for
+    /// paths.
     pub fn named(&mut self, id: u64, path: &[u8]) {
         if self.bytes + path.len() + ENTRY <= PATHS {
             self.bytes += path.len() + ENTRY;
@@ -40,8 +41,8 @@ impl Cgroups {
         }
     }
 
-    /// Returns the path of a cgroup, if it is known. If the id is looked up for the first time and is unknown, calls
-    /// `find`, which returns the ids and paths of all cgroups.
+    /// Returns the path of a cgroup; `None` if it is unknown. At the first lookup of an unknown id, calls `find`, which
+    /// returns the ids and paths of all cgroups.
     pub fn path(&mut self, id: u64, find: impl FnOnce() -> Vec<(u64, Vec<u8>)>) -> Option<Arc<[u8]>> {
         if !self.knows(id) {
             find().iter().for_each(|(id, path)| self.named(*id, path));
@@ -53,18 +54,18 @@ impl Cgroups {
         self.paths.get(&id).cloned()
     }
 
-    /// Returns whether the path of a cgroup is known, or was looked up without success.
+    /// Returns whether the path of a cgroup is known, or is known not to be found.
     #[inline]
     pub fn knows(&self, id: u64) -> bool {
         self.paths.contains_key(&id) || self.unnamed.contains(&id)
     }
 
-    /// Follows the cgroups of tasks from now on.
+    /// Starts to follow the cgroups of tasks.
     pub fn follow_tasks(&mut self) {
         self.tasks.get_or_insert_default();
     }
 
-    /// Returns the elements of `names` that match no known cgroup.
+    /// Returns those of `names` that select no known cgroup.
     pub fn without_match(&self, names: &[String]) -> Vec<String> {
         let has = |name: &String| {
             let selected = SelectedCgroups::new([name.clone()]);
@@ -73,15 +74,15 @@ impl Cgroups {
         names.iter().filter(|name| !has(name)).cloned().collect()
     }
 
-    /// Returns whether this id is known to be the id of this path. In an event, the id and the path may be those of a
-    /// cgroup in another hierarchy, in which ids are different.
+    /// Returns whether the cgroup with this id is known to have this path. An event may name a cgroup of another hierarchy,
+    /// where the same id belongs to another path.
     pub fn has(&self, id: u64, path: &[u8]) -> bool {
         self.paths.get(&id).is_some_and(|known| **known == *path)
     }
 }
 
-/// Returns the text for a cgroup: its path, or its id if its path is not known. The id 0 means that the task's cgroup is not
-/// known.
+/// Returns the text that is shown for a cgroup: its path, or its id if the path is unknown. The id 0 means that the cgroup
+/// of a task is unknown.
 pub fn shown_cgroup(id: u64, path: Option<&[u8]>) -> Cow<'_, [u8]> {
     match path {
         Some(path) => path.into(),
@@ -90,7 +91,7 @@ pub fn shown_cgroup(id: u64, path: Option<&[u8]>) -> Cow<'_, [u8]> {
     }
 }
 
-/// Returns the text for the cgroup of a sample; `None` if the samples do not have it.
+/// Returns the text that is shown for the cgroup of a sample; `None` if the samples have no cgroup.
 pub fn cgroup_text(sample: &Sample<'_>, context: &Context) -> Option<Vec<u8>> {
     let id = sample.cgroup()?;
     Some(shown_cgroup(id, context.cgroup_path(id).as_deref()).into_owned())
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(cgroups.path(3, Vec::new), None);
         assert_eq!(cgroups.path(3, || panic!("looked up again")), None);
         assert_eq!(cgroups.without_match(&["a".to_owned(), "b".to_owned()]), ["b"]);
-        // The record with the path comes after the first lookup.
+        // The record with the path comes after the first lookup of the id.
         cgroups.named(3, b"/b");
         assert_eq!(cgroups.path(3, Vec::new).as_deref(), Some(&b"/b"[..]));
         assert_eq!(&*shown_cgroup(7, None), b"<7>");

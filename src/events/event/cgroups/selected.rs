@@ -5,24 +5,24 @@ use std::sync::Arc;
 use perf_prof_format::spec::glob_matches;
 use rustc_hash::FxHashMap;
 
-/// The names of the cgroups that the user selected. A task in a cgroup below one of them is selected too, as in perf
-/// (`perf_cgroup_match()` in kernel/events/core.c).
+/// The names of the selected cgroups. Cgroups below a selected one are selected too, as in perf (`perf_cgroup_match()` in
+/// kernel/events/core.c).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectedCgroups {
-    /// Paths from the root of the hierarchy. Each part of a path may have wildcards.
+    /// Paths from the root of the hierarchy. Each part may contain wildcards: `/system.slice/*.service`.
     names: Vec<String>,
-    /// The cgroups whose paths are known, by their ids. The value says whether the cgroup is selected.
+    /// Whether a cgroup is selected, by its id. Contains only cgroups whose path is known.
     known: FxHashMap<u64, bool>,
 }
 
 impl SelectedCgroups {
-    /// Selects the cgroups with these paths. A path may lack its first `/`.
+    /// Selects the cgroups with these paths. The first `/` may be left out.
     pub fn new(names: impl IntoIterator<Item = String>) -> SelectedCgroups {
         let names = names.into_iter().map(|name| format!("/{}", name.trim_matches('/'))).collect();
         SelectedCgroups { names, known: FxHashMap::default() }
     }
 
-    /// Returns whether the cgroup with this id is selected. `path` returns its path, if it is known.
+    /// Returns whether the cgroup with this id is selected. `path` returns the cgroup's path; `None` if it is unknown.
     pub fn contains(&mut self, id: u64, path: impl FnOnce() -> Option<Arc<[u8]>>) -> bool {
         if let Some(&known) = self.known.get(&id) {
             return known;
@@ -39,7 +39,7 @@ impl SelectedCgroups {
     }
 }
 
-/// Returns whether `path` is the path of the cgroup `name`, or of one below it.
+/// Returns whether `path` is the path of the cgroup `name`, or of a cgroup below it.
 fn is_in(path: &[u8], name: &str) -> bool {
     let path = String::from_utf8_lossy(path);
     if name == "/" {
@@ -69,7 +69,7 @@ mod tests {
         assert!(SelectedCgroups::new(["/".to_owned()]).contains(1, || Some(b"/any/thing"[..].into())));
     }
 
-    /// The path of a cgroup may become known only after the first sample of the cgroup.
+    /// The path of a cgroup may become known after the first sample in the cgroup.
     #[test]
     fn a_cgroup_without_a_name_is_not_selected_until_it_has_one() {
         let mut selected = SelectedCgroups::new(["a".to_owned()]);

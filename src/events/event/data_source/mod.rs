@@ -1,6 +1,6 @@
 //! The text of a sample's data source, as `perf script` prints it and passes it to scripts.
 
-/// The names of the bits of `mem_lvl`. The bits for a hit and a miss are shown after the levels.
+/// The names of the bits of `mem_lvl`. A hit or a miss is printed after the levels.
 const LEVELS: [&str; 14] = [
     "N/A",
     "HIT",
@@ -21,18 +21,18 @@ const LEVELS: [&str; 14] = [
 /// The names of the bits of `mem_snoop`.
 const SNOOPS: [&str; 5] = ["N/A", "None", "Hit", "Miss", "HitM"];
 
-/// The names of the bits of `mem_dtlb`. The bits for a hit and a miss are shown after all others.
+/// The names of the bits of `mem_dtlb`. A hit or a miss is printed after the other bits.
 const TLBS: [&str; 7] = ["N/A", "HIT", "MISS", "L1", "L2", "Walker", "Fault"];
 
-/// The bits of `mem_lvl` and of `mem_dtlb` for a hit and for a miss.
+/// The bits for a hit and for a miss, in `mem_lvl` and in `mem_dtlb`.
 const HIT: u64 = 1 << 1;
 const MISS: u64 = 1 << 2;
 
-/// The data source that perf shows for a sample that has none: every part of it is N/A.
+/// The data source that perf prints for samples without one: every part is N/A.
 pub const NO_DATA_SOURCE: u64 = 0x0508_0021;
 
-/// Returns the text of a data source: operation, level, snoop, TLB, lock, and the reason for a block. The bits are those of
-/// `union perf_mem_data_src` in `include/uapi/linux/perf_event.h`.
+/// Returns the text of a data source: operation, level, snoop, TLB, lock, and why an access was blocked. The bits are those
+/// of `union perf_mem_data_src` in `include/uapi/linux/perf_event.h`.
 pub fn data_source_text(source: u64) -> String {
     let bits = |at: u32, count: u32| source >> at & ((1 << count) - 1);
     let mut text = String::from("|OP ");
@@ -67,9 +67,10 @@ pub fn data_source_text(source: u64) -> String {
     text
 }
 
-/// Appends the level of the memory hierarchy. Recent kernels report a number (`number`) besides the bits (`levels`).
+/// Appends the level of the memory hierarchy. Old kernels report it as bits (`levels`), recent ones as a number too
+/// (`number`).
 fn level(text: &mut String, levels: u64, number: u64, remote: u64, hops: u64) {
-    // If there is a number of hops, perf shows only the numeric level.
+    // If there are hops, perf prints only the number.
     let shown = if hops == 0 { levels & !(HIT | MISS) } else { 0 };
     let mut names: Vec<String> = named(shown, &LEVELS).iter().map(|&name| name.to_owned()).collect();
     match number {
@@ -121,9 +122,8 @@ fn joined(names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Data sources, each with the text that perf 6.1 printed for it. They have every bit of every member, and random
-    /// numbers. Two kinds are left out: data sources for which perf prints `(null)`, as it does for unknown numbers of
-    /// hops, and those whose texts perf cuts off because they are too long.
+    /// Data sources, each with the text that perf 6.1 prints: one for every bit of every member, and random ones. Left out
+    /// are data sources for which perf prints `(null)` (unknown numbers of hops), and those whose text perf truncates.
     const OF_PERF: &str = include_str!("of_perf.txt");
 
     #[test]

@@ -1,22 +1,22 @@
-//! An event as an aggregator sees it: its sample, and the facts that are not in the sample.
+//! An event as an aggregator sees it: the sample, and facts that the sample does not contain.
 
 use std::sync::Arc;
 
 use crate::event::{Context, Format, Frame, Sample, SpanPart, frames, shown_cgroup};
 
-/// An event that is added.
+/// An event from which values are read.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// Its sample.
     pub sample: Sample<'a>,
-    /// The facts that are not in the sample.
+    /// The facts that the sample does not contain.
     pub facts: Facts<'a>,
 }
 
-/// The facts about an event that are not in its record.
+/// Where the facts about an event come from that its record does not contain.
 #[derive(Clone, Copy)]
 pub enum Facts<'a> {
-    /// Look them up in the context of the event's run.
+    /// They are looked up in the context of the run.
     Run(&'a Context),
     /// They were stored when the event was copied.
     Kept(&'a KeptFacts),
@@ -33,8 +33,8 @@ pub struct KeptFacts {
     pub cgroup: Option<Vec<u8>>,
     /// The frames of the call chain, innermost first.
     pub frames: Vec<Arc<Frame>>,
-    /// For a span: the facts about its begin, its end, and the events between them. For an open span, those about the
-    /// end are empty. For any other event, there are no parts.
+    /// The facts about the parts of a span: its begin, its end, and the events between them. For an open span, the facts
+    /// about the end are empty. For other events, the list is empty.
     pub parts: Vec<KeptFacts>,
 }
 
@@ -43,7 +43,7 @@ static NOTHING: KeptFacts =
     KeptFacts { comm: None, realtime: None, cgroup: None, frames: Vec::new(), parts: Vec::new() };
 
 impl Facts<'_> {
-    /// Returns the facts about the begin or the end of a span.
+    /// Returns the facts about the event that begins or ends a span.
     #[inline]
     pub(super) fn of_part(self, part: SpanPart) -> Self {
         match self {
@@ -54,7 +54,8 @@ impl Facts<'_> {
 }
 
 impl KeptFacts {
-    /// Returns the bytes that the facts have allocated. Frames are not counted, because all events of a run share them.
+    /// Returns the heap memory of the facts, in bytes. Does not count the frames themselves, which all events of a run
+    /// share.
     pub fn heap_bytes(&self) -> usize {
         let parts: usize = self.parts.iter().map(|part| size_of::<KeptFacts>() + part.heap_bytes()).sum();
         self.comm.as_ref().map_or(0, Vec::len) + size_of::<Arc<Frame>>() * self.frames.len() + parts
@@ -62,7 +63,7 @@ impl KeptFacts {
 }
 
 impl Input<'_> {
-    /// Returns the name of the task at the event's time.
+    /// Returns the name that the task had at the time of the event.
     #[inline]
     pub fn comm(&self) -> Option<Vec<u8>> {
         match self.facts {
@@ -80,7 +81,7 @@ impl Input<'_> {
         }
     }
 
-    /// Returns the path of the cgroup in which the task was, or the text for a cgroup without a known path.
+    /// Returns the path of the task's cgroup, or the text for a cgroup whose path is unknown.
     pub fn cgroup(&self) -> Vec<u8> {
         let id = self.sample.cgroup().unwrap_or(0);
         shown_cgroup(id, self.cgroup_path(id).as_deref()).into_owned()
@@ -102,7 +103,7 @@ impl Input<'_> {
         }
     }
 
-    /// Returns the facts about the event that are not in its record, for a copy of the event.
+    /// Returns the facts that have to be stored with a copy of the event.
     pub fn kept(&self) -> KeptFacts {
         let facts = match self.facts {
             Facts::Run(_) => self.facts,

@@ -1,5 +1,5 @@
-//! The reader of names: finds out how the value with a name is read from an event, for keys, filters, sums and columns.
-//! Names are resolved only here.
+//! Resolves names: finds how to read the value with a given name from an event, for keys, filters, sums and columns. Only
+//! this module resolves names.
 
 mod input;
 mod part;
@@ -16,25 +16,25 @@ pub use input::{Facts, Input, KeptFacts};
 pub use part::PartRead;
 use part::part_names;
 
-/// How a value is read.
+/// How to read a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A number at the same offset in all records.
+    /// A number at the same offset in all records of the event type.
     Number {
-        /// Its offset in the record.
+        /// The offset in the record.
         at: usize,
-        /// Its type.
+        /// The type of the number.
         ty: IntType,
     },
     /// A field of a tracepoint.
     Field(Field),
-    /// A member of a sample of an event that is no tracepoint.
+    /// A member of a sample that is not of a tracepoint.
     Member(SampleMember),
-    /// The id of the process.
+    /// The process id.
     Pid,
-    /// The id of the thread.
+    /// The thread id.
     Tid,
-    /// The time of the events' clock.
+    /// The time on the perf clock.
     Time,
     /// The CPU.
     Cpu,
@@ -50,24 +50,24 @@ pub enum Read {
     Event(Box<[u8]>),
     /// The call chain.
     Stack,
-    /// A value of the event that begins or ends a span.
+    /// A value of the event that begins or ends a span: `begin.NAME` or `end.NAME`.
     Part(PartRead),
 }
 
 /// Why a name cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadError {
-    /// The event has nothing of this name.
+    /// The event has no field or member with this name.
     Unknown,
-    /// The samples of the event have no call chain.
+    /// The samples have no call chain.
     NoCallchain,
-    /// The samples of the event have no cgroup.
+    /// The samples have no cgroup.
     NoCgroup,
     /// The value is neither a number nor text nor bytes.
     Several,
 }
 
-/// What kind of value is read.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadKind {
     Number,
@@ -75,8 +75,8 @@ pub(crate) enum ReadKind {
     Bytes,
 }
 
-/// The members that all kinds of events may have, and how they are read. An event lacks `_period` or `_cgroup` if it
-/// has no period or no cgroup.
+/// The members that all kinds of events may have, and how to read them. An event without a period lacks `_period`, and an
+/// event without a cgroup lacks `_cgroup`.
 const OWN: [(&str, Read); 9] = [
     ("_pid", Read::Pid),
     ("_tid", Read::Tid),
@@ -88,15 +88,14 @@ const OWN: [(&str, Read); 9] = [
     ("_cgroup", Read::Cgroup),
     ("_stack", Read::Stack),
 ];
-/// The member with the event's name.
+/// The member that holds the event's name.
 const EVENT: &str = "_event";
-/// The member with the name of a span's task. If a span has a field with the name `comm`, it lacks this member.
+/// The member that holds the name of a span's task. A span with a field named `comm` lacks this member.
 const COMM: &str = "comm";
-/// How many of the first members of `OWN` are not hidden by a field with the same name. The same holds for event
-/// objects.
+/// This many members at the start of `OWN` win over a field with the same name, as they do in event objects of scripts.
 const NOT_REPLACED: usize = 4;
 
-/// Returns how a name is read from the samples of an event.
+/// Returns how to read the value with this name from the samples of an event.
 pub(crate) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> {
     let own = OWN.iter().position(|(own, _)| *own == name).filter(|at| OWN[*at].1 != Read::Period || has_period(event));
     let field = event.format.tracepoint().and_then(|format| format.field(name));
@@ -161,13 +160,13 @@ fn fixed_member(member: SampleMember, event: &EventType) -> Option<Read> {
 fn fixed_field(field: &Field, event: &EventType) -> Option<Read> {
     let at = event.layout.raw_offset()?.checked_add(field.offset)?;
     let ty = field.number()?;
-    // A value that is narrower than its field has the field's offset only on little-endian machines.
+    // A value that is narrower than its field starts at the field's offset only on little-endian machines.
     let is_whole = usize::from(ty.width) == field.size;
     (is_whole || cfg!(target_endian = "little")).then_some(Read::Number { at, ty })
 }
 
 impl Read {
-    /// Returns the kind of the values.
+    /// Returns the kind of the value.
     pub(crate) fn kind(&self) -> ReadKind {
         let of_field = |field: &Field| match field.kind.value_type() {
             ValueType::Bool | ValueType::Int => ReadKind::Number,
@@ -201,7 +200,7 @@ impl Read {
         }
     }
 
-    /// Returns whether addresses must be resolved to functions to read the value.
+    /// Returns whether reading the value needs the functions of addresses.
     pub fn needs_symbols(&self) -> bool {
         match self {
             Read::Stack => true,
@@ -210,8 +209,7 @@ impl Read {
         }
     }
 
-    /// Returns the value as text if it is a text that is not in the record but has to be made. Returns `None` for any
-    /// other value.
+    /// Returns the value if it is a text that the record does not contain. Returns `None` for any other value.
     pub fn made_text(&self, input: &Input<'_>) -> Option<Vec<u8>> {
         match self {
             Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),
@@ -222,7 +220,7 @@ impl Read {
         }
     }
 
-    /// Returns the value if the record contains it. Returns `None` also if the record ends before it.
+    /// Returns the value if the record contains it. Returns `None` if it does not, or if the record ends before the value.
     #[inline]
     pub fn value<'a>(&self, input: &Input<'a>) -> Option<Value<'a>> {
         let sample = &input.sample;

@@ -1,4 +1,4 @@
-//! The counts of spans: how many began, ended and were dropped.
+//! The counts of spans: how many were opened, ended and dropped.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::Incomplete;
 
-/// The counts of a selected span. `opened` is the sum of `ended`, `dropped` and the spans that are open.
+/// The counts of a selected span. `opened` is the sum of `ended`, `dropped` and the spans that are still open.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
     opened: AtomicU64,
@@ -21,7 +21,7 @@ pub struct SpanCounts {
     without_begin: AtomicU64,
     delivered: AtomicU64,
     without_room: AtomicU64,
-    /// The number of spans that were already open when the counting began. Another process has counted them as opened.
+    /// Spans that were open when this process started to count. Another process has counted them in `opened`.
     before: AtomicU64,
     incomplete: Mutex<Incomplete>,
 }
@@ -35,14 +35,14 @@ macro_rules! counts {
                     self.$name.load(Relaxed)
                 }
 
-                /// Adds `more` to the count. Only one thread writes, so no locked instruction is needed.
+                /// Adds `more` to the count. Only one thread writes, so no atomic addition is needed.
                 #[inline]
                 pub fn $count(&self, more: u64) {
                     self.$name.store(self.$name.load(Relaxed) + more, Relaxed);
                 }
             )*
 
-            /// Returns the counts that are added up if several processes replay parts of a recording.
+            /// Returns the counts that are summed up over the processes that replay parts of a recording.
             pub(in crate::event) fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
                 [$(&self.$name),*].into_iter()
             }
@@ -70,12 +70,12 @@ impl SpanCounts {
         (self.before.load(Relaxed) + self.opened()).saturating_sub(self.ended() + self.dropped())
     }
 
-    /// Returns the tasks whose spans are incomplete.
+    /// Locks the gaps: which tasks lack spans.
     pub fn incomplete(&self) -> MutexGuard<'_, Incomplete> {
         self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the number of spans that were open before the counting began.
+    /// Sets the number of spans that were open when this process started to count.
     pub fn set_open_before(&self, open: u64) {
         self.before.store(open, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The fields of spans: their types, and where their values come from.
+//! The fields of spans: their types, and how their values are found.
 
 use std::borrow::Cow;
 
@@ -14,61 +14,63 @@ use super::SpanView;
 pub struct SpanField {
     /// Its name.
     pub name: String,
-    /// A description of the value; empty for a field of the event that begins the span.
+    /// What the value is; empty for a field of the event that begins the span.
     pub about: &'static str,
     /// The type of its values.
     pub kind: SpanFieldKind,
-    /// Where its values come from.
+    /// How its values are found.
     pub source: SpanFieldSource,
-    /// Where the value of a computed field comes from, so that it can be computed without the function. If the field is
-    /// a text for a number, this is the origin of the number. `None` if only the function can compute it.
+    /// How a BPF program finds the value of a computed field, which cannot call the function. For a text of a number, this
+    /// is the origin of the number. `None` if only the function can compute the value.
     pub origin: Option<Origin>,
 }
 
-/// The origin of a value of a span. Only origins that a BPF program in the kernel can read too are listed.
+/// Where a BPF program in the kernel finds the value of a span's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The part of the key with this index.
+    /// In the key: the part with this index.
     Key(usize),
-    /// The number in the field with this name of the event that begins the span.
+    /// In the event that begins the span: the number in this field.
     Begin(&'static str),
-    /// The field with this name of the event that ends the span.
+    /// In the event that ends the span: this field.
     End(&'static str),
-    /// These bits of the field with this name of the event that begins the span.
+    /// In the event that begins the span: these bits of this field.
     BeginBits(&'static str, u32),
-    /// These bits of the field with this name of the event that ends the span.
+    /// In the event that ends the span: these bits of this field.
     EndBits(&'static str, u32),
-    /// The name of the task in which the span ends, as text.
+    /// The name of the task in which the span ends.
     Comm,
-    /// The number of the error that this field of the end has, which is the result of a call; 0 if it has none.
+    /// In the event that ends the span: this field holds the result of a call. The value is its error number, or 0 if the
+    /// call did not fail.
     Error(&'static str),
 }
 
 /// The type of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanFieldKind {
-    /// An array of unsigned numbers of 64 bits.
+    /// An array of unsigned 64-bit numbers.
     Words,
-    /// A signed number of 64 bits.
+    /// A signed 64-bit number.
     Int,
-    /// An unsigned number of 64 bits.
+    /// An unsigned 64-bit number.
     Uint,
-    /// An unsigned number of 64 bits, which lines show in hexadecimal form.
+    /// An unsigned 64-bit number, printed in hexadecimal.
     Address,
-    /// A time in ns: an unsigned number of 64 bits.
+    /// A time in ns: an unsigned 64-bit number.
     Time,
     /// Text.
     Text,
-    /// Text of user space. It is absent if it could not be read.
+    /// Text from user space. A value may be missing because it could not be read.
     UserText,
 }
 
-/// Where the values of a field come from.
+/// How the values of a field are found.
 #[derive(Clone, Debug)]
 pub enum SpanFieldSource {
-    /// A field of the event that begins the span. For each input: the field, or `None` if the input begins no spans.
+    /// They are values of a field of the event that begins the span. The vector has an element for each input: the field, or
+    /// `None` if the input begins no spans.
     Begin(Vec<Option<Field>>),
-    /// A function that computes them.
+    /// A function computes them.
     Computed(ComputeField),
 }
 
@@ -83,14 +85,15 @@ pub enum ComputeField {
     Uint(fn(&SpanView<'_>) -> u64),
     /// A time in ns.
     Time(fn(&SpanView<'_>) -> u64),
-    /// Text, which ends at its first NUL.
+    /// Text. It ends at its first NUL.
     Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
-    /// Text that depends only on a number of the span. The first function returns the number, and the second one the text for
-    /// it. So a filter by the text is evaluated once for each number.
+    /// Text that depends only on a number of the span, such as the name of a system call. The first function returns the
+    /// number, and the second function its text. A filter by the text is thus evaluated once for each number.
     TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
-    /// The text of user space with this name. `None` if it could not be read, or if the span has no such text.
+    /// Text from user space. The function gets this name, and returns `None` if the text could not be read, or if the span
+    /// has no such text.
     UserText(&'static str, for<'a> fn(&SpanView<'a>, &str) -> Option<Cow<'a, [u8]>>),
-    /// The bytes of unsigned numbers of 64 bits.
+    /// The bytes of an array of unsigned 64-bit numbers.
     Words(for<'a> fn(&SpanView<'a>) -> &'a [u8]),
 }
 
@@ -112,19 +115,19 @@ impl ComputeField {
 /// The value of a span's field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SpanValue<'a> {
-    /// A number of a field whose kind is [`SpanFieldKind::Int`].
+    /// The value of a field of kind [`SpanFieldKind::Int`].
     Int(i64),
-    /// A number of a field with another kind of numbers.
+    /// The value of a field of any other kind of numbers.
     Uint(u64),
-    /// Text, or the bytes of an array.
+    /// The value of a text or of an array.
     Bytes(Cow<'a, [u8]>),
 }
 
 impl SpanField {
-    /// Creates the field for a part of the key or an argument of a probe. `fields` are the fields of the inputs, by the
-    /// index of the input.
+    /// Creates the field for a part of the key or an argument of a probe. `fields` contains the field in each input of the
+    /// span.
     pub fn of_begin(name: &str, fields: Vec<Option<Field>>) -> SpanField {
-        // The kind has the sign of the C type. The format's own `signed` is 0 for all arguments of system calls.
+        // Take the sign from the C type: the format's own `signed` is 0 for all arguments of system calls.
         let kind = match fields.iter().flatten().next().map(|field| &field.kind) {
             Some(kind) if kind.is_text() => SpanFieldKind::Text,
             Some(FieldKind::Int { signed: true, .. }) => SpanFieldKind::Int,
@@ -133,7 +136,7 @@ impl SpanField {
         SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields), origin: None }
     }
 
-    /// Returns the value of the field in a span; `None` if the record of the begin is too short.
+    /// Returns the value of the field in a span; `None` if the record of the begin ends before it.
     pub(super) fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
         match &self.source {
             SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),

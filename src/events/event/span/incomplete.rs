@@ -1,24 +1,24 @@
-//! The incomplete spans: which tasks lack spans, and which CPUs deliver no events of their idle task.
+//! Which tasks lack spans, and which CPUs deliver no events of their idle task.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-/// The maximum number of tasks that are counted one by one.
+/// The maximum number of tasks with counts of their own.
 const MOST_TASKS: usize = 10_000;
 
-/// The maximum number of CPUs that are counted. No machine has more, but a damaged recording may have any numbers.
+/// The maximum number of CPUs with counts. No machine has more, but a damaged recording may contain any number.
 const MOST_CPUS: usize = 1 << 16;
 
-/// The maximum number of missing switches of a CPU's idle task that may be chance. At the start, some are missing
-/// because CPUs do not start to deliver events at the same time.
+/// A CPU may lack this many switches of its idle task without being reported. At the start of a run, some are missing,
+/// because the CPUs do not start to deliver events at the same time.
 const BY_CHANCE: u64 = 2;
 
-/// The tasks that lack spans, and the CPUs whose idle task has no events.
+/// The tasks that lack spans, and the CPUs that deliver no events of their idle task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Incomplete {
     tasks: FxHashMap<i32, TaskGaps>,
-    /// The number of gaps of the tasks that are not among the [`MOST_TASKS`] counted ones.
+    /// The gaps of tasks beyond [`MOST_TASKS`].
     of_others: u64,
     missing_of_others: u64,
     cpus: BTreeMap<u32, CpuGaps>,
@@ -27,20 +27,20 @@ pub struct Incomplete {
 /// The gaps of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskGaps {
-    /// The number of its dropped spans, and of its events that were not delivered.
+    /// The number of gaps: its dropped spans, and its events that were not delivered.
     pub count: u64,
-    /// The maximum total duration of its spans that were dropped because events were lost, in ns.
+    /// The maximum total duration, in ns, of its spans that were dropped because events were lost.
     pub missing: u64,
     /// The time of the last gap in ns.
     pub time: u64,
-    /// The name of the task, if another process has found it; empty if it has to be looked up.
+    /// The name of the task, if another process sent it. Empty if the name has to be looked up.
     pub name: [u8; 16],
 }
 
-/// Whether events of a CPU's idle task are delivered.
+/// Whether a CPU delivers events of its idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleEvents {
-    /// A switch away from the idle task was not delivered.
+    /// The idle task stopped running, but its switch was not delivered.
     Missing,
     /// An event of the idle task was delivered.
     Delivered,
@@ -49,13 +49,12 @@ pub enum IdleEvents {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CpuGaps {
     missing: u64,
-    /// The number of processes that have seen an event of the idle task. Several processes may replay parts of a
-    /// recording.
+    /// How many processes have seen an event of the idle task. Several processes may replay parts of a recording.
     delivered: u64,
 }
 
 impl Incomplete {
-    /// Adds the gaps of other spans.
+    /// Adds the gaps of another span.
     pub fn add_all(&mut self, other: &Incomplete) {
         self.of_others += other.of_others;
         self.missing_of_others += other.missing_of_others;
@@ -63,22 +62,22 @@ impl Incomplete {
         other.cpus.iter().for_each(|(&cpu, &gaps)| self.add_cpu(cpu, gaps));
     }
 
-    /// Counts a gap of a task.
+    /// Counts one gap of a task.
     pub fn add(&mut self, task: i32, time: u64) {
         self.add_gaps(task, TaskGaps { count: 1, time, ..TaskGaps::default() });
     }
 
-    /// Counts gaps of a task with this name.
+    /// Counts gaps of a task whose name is known.
     pub fn add_named(&mut self, task: i32, count: u64, name: [u8; 16]) {
         self.add_gaps(task, TaskGaps { count, name, ..TaskGaps::default() });
     }
 
-    /// Counts gaps of tasks that are not known.
+    /// Counts gaps of unknown tasks.
     pub fn add_of_others(&mut self, count: u64) {
         self.of_others += count;
     }
 
-    /// Adds the time for which a dropped span of a task may have lasted, in ns.
+    /// Adds the maximum duration of a dropped span of a task, in ns.
     pub fn add_time(&mut self, task: i32, missing: u64) {
         self.add_gaps(task, TaskGaps { missing, ..TaskGaps::default() });
     }
@@ -99,7 +98,7 @@ impl Incomplete {
         }
     }
 
-    /// Notes whether an event of a CPU's idle task was delivered.
+    /// Notes that a CPU delivered an event of its idle task, or did not deliver one.
     pub fn add_idle(&mut self, cpu: u32, events: IdleEvents) {
         self.add_cpu(
             cpu,
@@ -129,21 +128,21 @@ impl Incomplete {
         self.tasks.values().map(|gaps| gaps.missing).sum::<u64>() + self.missing_of_others
     }
 
-    /// Returns the tasks, those with the most missing time or gaps first.
+    /// Returns the tasks and their gaps, those with the most missing time or gaps first.
     pub fn tasks(&self) -> Vec<(i32, TaskGaps)> {
         let mut tasks: Vec<_> = self.tasks.iter().map(|(&task, &gaps)| (task, gaps)).collect();
         tasks.sort_unstable_by_key(|&(task, gaps)| (std::cmp::Reverse((gaps.missing, gaps.count)), task));
         tasks
     }
 
-    /// Returns the CPUs that delivered no event of their idle task, although their switches show that they were idle.
+    /// Returns the CPUs that were idle, as their switches show, but delivered no event of their idle task.
     pub fn cpus_without_idle_events(&self) -> Vec<u32> {
         let silent = self.cpus.iter().filter(|(_, gaps)| gaps.delivered == 0 && gaps.missing > BY_CHANCE);
         silent.map(|(&cpu, _)| cpu).collect()
     }
 
-    /// Returns everything as numbers, for [`Incomplete::merge`] in another process. `name` returns the name that a task
-    /// had at a time. The name is encoded too, because the other process may not know it.
+    /// Encodes everything as numbers, for [`Incomplete::merge`] in another process. `name` returns the name that a task had
+    /// at a time. The result contains the names, because the other process may not know them.
     pub fn encode(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
         let lengths = [self.tasks.len() as u64, self.cpus.len() as u64];
         let mut numbers = vec![self.of_others, self.missing_of_others, lengths[0], lengths[1]];
@@ -160,7 +159,7 @@ impl Incomplete {
         numbers
     }
 
-    /// Adds the numbers of another process. Returns the rest of `numbers`, which comes after them.
+    /// Adds what another process encoded. Returns the numbers that follow.
     pub fn merge<'a>(&mut self, numbers: &'a [u64]) -> &'a [u64] {
         let [of_others, missing_of_others, tasks, cpus, rest @ ..] = numbers else { return &[] };
         self.of_others += of_others;
@@ -180,7 +179,7 @@ impl Incomplete {
     }
 }
 
-/// Splits off `count` rows of numbers, or as many as there are.
+/// Splits off `count` rows, or all rows if there are fewer.
 fn split_rows<const N: usize>(numbers: &[u64], count: u64) -> (&[[u64; N]], &[u64]) {
     let all = numbers.as_chunks::<N>().0;
     let rows = &all[..usize::try_from(count).map_or(all.len(), |count| count.min(all.len()))];
@@ -228,7 +227,7 @@ mod tests {
         assert!(whole.merge(rest).is_empty());
         assert_eq!((whole.gaps(), whole.cpus_without_idle_events()), (3, vec![1]));
         assert_eq!(whole.tasks[&8].name, *b"eight\0\0\0\0\0\0\0\0\0\0\0");
-        // Damaged numbers.
+        // Numbers that do not fit their lengths.
         assert_eq!(whole.merge(&[0, 0, u64::MAX, u64::MAX, 5, 5]), [5, 5]);
         assert!(whole.merge(&[5, 5]).is_empty());
         assert_eq!(whole.gaps(), 3);

@@ -1,13 +1,14 @@
-//! The events of spans: their format, their records and their counts. A record contains the whole records of the samples
-//! that the span is made of.
+//! The events of spans: their format, their records and their counts.
 //!
-//! A delivered span is a record in the layout of its own event type. Its time and its CPU are those of the end. So is its
-//! task, unless the definition says something else. The raw data has the form of a tracepoint's data: `duration`, `open` and
-//! the fields. After them, it has the whole records of the begin, of the end, and of the samples between them. So fields are
-//! decoded as those of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own
-//! types. The call chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If the
-//! records of the begin and the end are larger together, their ends, which contain copies of user stacks, are cut off. A
-//! stack that is cut off is not unwound, so the chain has only the recorded frames.
+//! A span is delivered as a record, in the layout of the span's own event type. The record has the time and the CPU of the
+//! end, and its task too, unless the definition names another task. Its raw data looks like that of a tracepoint:
+//! `duration`, `open` and the fields of the span. The whole records of the begin, of the end, and of the samples between
+//! them follow. So the fields of a span are decoded like those of any event, a copy of the record contains the whole span,
+//! and `begin` and `end` are events of their own types.
+//!
+//! The call chain is not copied: it is resolved from the record that contains it. A record has at most 64 KiB. If the begin
+//! and the end are larger together, the ends of their records are cut off. Copies of user stacks are there, and a stack that
+//! is cut off is not unwound: the chain has only the recorded frames.
 
 mod counts;
 mod field;
@@ -34,50 +35,50 @@ pub use self::{
 };
 use super::{Context, EventType, Sample};
 
-/// The field of all spans with the time from begin to end, in ns.
+/// The field of all spans that holds the time from the begin to the end, in ns.
 pub const DURATION_FIELD: &str = "duration";
-/// The offsets in the raw data of a span, in bytes. The raw data begins with the common fields (8 bytes).
+/// Offsets in the raw data of a span, in bytes. The raw data starts with the common fields (8 bytes).
 const DURATION: usize = 8;
 const OPEN: usize = 16;
-/// The offset of the indices of the begin event and the end event, 2 bytes each.
+/// The offset of the indexes of the begin event and the end event, 2 bytes each.
 const EVENTS: usize = 20;
-/// The offset of two words of 4 bytes, for the record of the begin and the record of the end. The lower half of a word
-/// is the offset of the record, the upper half is its size.
+/// The offset of two 4-byte words: one for the record of the begin, one for the record of the end. The lower half of a word
+/// is the offset of the record, and the upper half its size.
 const RECORDS: usize = 24;
-/// The offset of such a word for the samples between the begin and the end.
+/// The offset of such a word for the list of the samples between the begin and the end.
 const NOTES: usize = 32;
-/// The offset of the fields, 8 bytes each.
+/// The offset of the span's fields, 8 bytes each.
 const FIELDS: usize = 40;
 
-/// The maximum size of a field's text, in bytes. There is a maximum because the texts of a span share one record.
+/// The maximum size of a field's text, in bytes: all texts of a span share one record.
 const LONGEST: usize = 4096;
 
-/// The size of the largest record. It is a multiple of 8 that fits into the 16 bits of a header.
+/// The maximum size of a record, in bytes: the largest multiple of 8 that fits into the 16 bits of a header.
 const LARGEST: usize = 0xfff8;
 
-/// The system of the events of spans, as in `span:fsync`.
+/// The system in the names of span events, such as `span:fsync`.
 pub const SPAN_SYSTEM: &str = "span";
 
-/// The format of a span's event.
+/// The format of a span event.
 #[derive(Clone, Debug)]
 pub struct SpanFormat {
-    /// The fields: `duration`, `open` and those in `fields`, as in the format of a tracepoint.
+    /// The format of the raw data, as for a tracepoint: `duration`, `open`, and then the fields in `fields`.
     pub format: Arc<EventFormat>,
-    /// The events that the spans are made of.
+    /// The event types whose samples begin, end or belong to the spans.
     pub inputs: Vec<EventType>,
-    /// The part that provides the call chain of the span.
+    /// The sample that provides the call chain of the span.
     pub chain: SpanPart,
-    /// The task of the span.
+    /// Which task the span belongs to.
     pub task: SpanTask,
     /// The fields besides `duration` and `open`.
     pub fields: Vec<SpanField>,
-    /// The conditions for the delivery of a span, as the user typed them; empty if all spans are delivered.
+    /// The conditions that a span must meet to be delivered, as the user typed them. Empty if there are none.
     pub conditions: String,
-    /// The names of the fields that it would have too with the option `str`.
+    /// The fields that the option `str` would add.
     pub with_strings: Vec<String>,
 }
 
-/// The task of a span: `_pid` and `_tid`.
+/// Which task a span belongs to: its `_pid` and `_tid`.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum SpanTask {
     /// The task in which the span ended.
@@ -85,18 +86,18 @@ pub enum SpanTask {
     OfEnd,
     /// The task in which the span began.
     OfBegin,
-    /// The thread whose id is the first number of the key. `_pid` is -1 if its process is not known.
+    /// The thread whose id is the first number of the key. `_pid` is -1 if the process of the thread is unknown.
     OfKey,
-    /// The task in which the span ended. If it is still open, the thread whose id is the first number of the key.
+    /// For an ended span, the task in which it ended. For an open span, the thread whose id is the first number of the key.
     OfEndOrKey,
-    /// The task in which the span's kept sample of the tracepoint with this name happened. If there is none, or if it came in an
-    /// interrupt, the task in which the span ended.
+    /// The task in which a sample of the tracepoint with this name happened, if the span has kept one. Without a kept
+    /// sample, or if it happened in an interrupt: the task in which the span ended.
     OfNoted(&'static str),
-    /// The process and the thread that a function returns; both are -1 if it returns `None`.
+    /// The process and the thread that a function returns. Both are -1 if it returns `None`.
     Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
 }
 
-/// A part of a span.
+/// A sample of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanPart {
     /// The sample that begins the span.
@@ -105,48 +106,49 @@ pub enum SpanPart {
     End,
 }
 
-/// A field of the raw data of a span.
+/// A field in the raw data of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanFieldAt {
-    /// `duration`.
+    /// The field `duration`.
     Duration,
-    /// `open`.
+    /// The field `open`.
     Open,
-    /// The field with this index.
+    /// A field of the span, with its index in [`SpanFormat::fields`].
     Field(usize),
 }
 
-/// The samples of a span, and its duration.
+/// The samples of a span, and what else its fields are computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanSamples<'a> {
     /// The index of the event that begins the span, and its record.
     pub begin: (usize, &'a [u8]),
     /// The index of the event that ends the span, and its record. `None` if the span is still open.
     pub end: Option<(usize, &'a [u8])>,
-    /// The samples between the begin and the end, in the form that [`notes`] reads.
+    /// The samples between the begin and the end, encoded for [`notes`].
     pub notes: &'a [u8],
-    /// The parts of a key of one or two numbers, and 0 for a missing part. Zeros for any other key.
+    /// The numbers of the key, if it has one or two. A missing number is 0, and so are both numbers of any other key.
     pub key: [u64; 2],
     /// The time from the begin to the end in ns.
     pub duration: u64,
-    /// The threads that ran during the span on the CPU on which it ended, the longest first. `None` if this was not observed.
+    /// The threads that ran during the span on the CPU on which it ended, the longest time first. `None` if they were not
+    /// observed.
     pub ran: Option<&'a [Ran]>,
 }
 
-/// A thread that ran on a CPU.
+/// A thread that ran on a CPU, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// Its name.
     pub comm: Box<[u8]>,
     /// Its id.
     pub tid: i64,
-    /// The time in ns for which it ran.
+    /// How long it ran, in ns.
     pub time: u64,
 }
 
 impl SpanFormat {
-    /// Creates the format of the spans with this name. `system` is the part before the colon in the name of the event;
-    /// it is empty for a source.
+    /// Creates the format of the spans called `name`. `system` is the part before the colon in the event's name; empty for a
+    /// source.
     pub fn new(
         (system, name): (&str, &str),
         inputs: Vec<EventType>,
@@ -167,7 +169,7 @@ impl SpanFormat {
             let offset = FIELDS + 8 * at;
             let (c_type, size, signed, form, argument) = match kind {
                 SpanFieldKind::Text => ("__data_loc char[]", 4, 0, "%s", format!("__get_str({name})")),
-                // Leave out this field in lines, because most spans have no value for it.
+                // Lines do not show this field, because most spans have no value for it.
                 SpanFieldKind::UserText => {
                     text += &format!("\tfield:{USER_TEXT} {name};\toffset:{offset};\tsize:4;\tsigned:0;\n");
                     continue;
@@ -204,17 +206,17 @@ impl SpanFormat {
         })
     }
 
-    /// Sets the conditions for the delivery of a span, as text.
+    /// Sets the text of the conditions that a span must meet to be delivered.
     pub fn with_conditions(self, conditions: &str) -> Self {
         Self { conditions: conditions.to_owned(), ..self }
     }
 
-    /// Sets the names of the fields that it would have too with the option `str`.
+    /// Sets the fields that the option `str` would add.
     pub fn with_strings(self, with_strings: Vec<String>) -> Self {
         Self { with_strings, ..self }
     }
 
-    /// Returns the name of the event: `span:fsync`, or the name of the source.
+    /// Returns the name of the event, such as `span:fsync`. For a source, this is the source's name.
     pub fn name(&self) -> String {
         match &*self.format.system {
             "" => self.format.name.to_string(),
@@ -222,7 +224,7 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the description of a field of a source; empty for a field of another span.
+    /// Returns the description of a source's field. Empty for a field of other spans.
     pub fn about(&self, field: &str) -> &'static str {
         let of_spans = [("duration", "ns from its begin to its end"), ("open", "True if it has not ended")];
         let own = self.fields.iter().find(|own| own.name == field).map(|own| own.about);
@@ -232,13 +234,13 @@ impl SpanFormat {
         .unwrap_or("")
     }
 
-    /// Returns whether this is a built-in source. Its fields contain everything about a span.
+    /// Returns whether this is a built-in source, such as `offcpu`. The fields of a source say everything about its spans.
     pub fn is_source(&self) -> bool {
         &*self.format.system != SPAN_SYSTEM
     }
 
-    /// Returns the layout of the records. A span has a call chain if the sample that provides it has one, and a cgroup if
-    /// its samples have cgroups.
+    /// Returns the layout of the records. They contain a call chain if the sample that provides it has one, and a cgroup if
+    /// the samples have cgroups.
     pub fn layout(&self) -> SampleLayout {
         let has_chain =
             |input: &EventType| input.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0;
@@ -249,12 +251,12 @@ impl SpanFormat {
         SampleLayout::new(members | chain | cgroup, 0)
     }
 
-    /// Returns the span's samples for the functions that compute fields.
+    /// Returns the span as the functions that compute fields see it.
     pub fn view<'a>(&'a self, span: &SpanSamples<'a>, context: Option<&'a Context>) -> SpanView<'a> {
         SpanView::new(&self.inputs, *span, context)
     }
 
-    /// Returns the process and the thread of a span.
+    /// Returns the process and the thread that a span belongs to.
     fn task(&self, view: &SpanView<'_>) -> (i32, i32) {
         match self.task {
             SpanTask::OfEnd => (view.last().pid(), view.last().tid()),
@@ -272,7 +274,7 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the thread of a span. Unlike its process, it is never looked up.
+    /// Returns the thread that a span belongs to. Never looks up the process, in contrast to `task`.
     pub fn thread(&self, span: &SpanSamples<'_>) -> i32 {
         let view = self.view(span, None);
         match self.task {
@@ -282,19 +284,18 @@ impl SpanFormat {
         }
     }
 
-    /// Returns for each field whether a filter over the raw data of the spans reads it.
+    /// Returns, for each field of the span, whether the filter reads it.
     pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
     }
 
-    /// Returns the texts or patterns with which a filter compares fields of the spans. Each comes with the index of the
-    /// field.
+    /// Returns the texts and patterns in a filter, each with the index of the field that the filter compares with it.
     pub fn texts_of<'a>(&self, filter: &'a Filter) -> Vec<(usize, &'a str)> {
         let texts = filter.texts().into_iter();
         texts.filter_map(|(offset, text)| Some((offset.checked_sub(FIELDS)? / 8, text))).collect()
     }
 
-    /// Returns the index of the only field that a filter reads, if it is a text that depends only on a number; else `None`.
+    /// If a filter reads only one field, and this is a text of a number, returns the field's index.
     pub fn text_of_number(&self, filter: &Filter) -> Option<usize> {
         let at = filter.only_place()?.checked_sub(FIELDS)? / 8;
         let is_such =
@@ -302,8 +303,8 @@ impl SpanFormat {
         self.fields.get(at).is_some_and(is_such).then_some(at)
     }
 
-    /// Returns the number for the field with this index, if the field is a text that depends only on a number; else
-    /// `None`.
+    /// Returns the number of a span from which the text in this field is made. Returns `None` if the field is not a text of
+    /// a number.
     pub fn number_of_text(&self, at: usize, span: &SpanSamples<'_>, context: Option<&Context>) -> Option<i64> {
         match self.fields.get(at)?.source {
             SpanFieldSource::Computed(ComputeField::TextOfNumber(number, _)) => Some(number(&self.view(span, context))),
@@ -311,8 +312,8 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the text of the field with this index for `number`; `None` if the field is not a text that depends only
-    /// on a number. `context` has the names of addresses.
+    /// Returns the text that this field shows for `number`. Returns `None` if the field is not a text of a number. `context`
+    /// knows the names of addresses.
     pub fn text_for_number(&self, at: usize, number: i64, context: Option<&Context>) -> Option<Vec<u8>> {
         let SpanFieldSource::Computed(ComputeField::TextOfNumber(_, text)) = self.fields.get(at)?.source else {
             return None;
@@ -321,7 +322,7 @@ impl SpanFormat {
         Some(text(&self.view(&nothing, context), number).into_owned())
     }
 
-    /// Returns the field at this offset of the raw data; `None` if no field can begin there.
+    /// Returns the field at this offset in the raw data; `None` if no field starts there.
     pub fn field_at(&self, offset: usize) -> Option<SpanFieldAt> {
         match offset {
             DURATION => Some(SpanFieldAt::Duration),
@@ -331,13 +332,13 @@ impl SpanFormat {
         }
     }
 
-    /// Returns whether some of the wanted fields are text.
+    /// Returns whether one of the wanted fields is text.
     pub fn has_text(&self, wanted: &[bool]) -> bool {
         self.fields.iter().zip(wanted).any(|(field, wanted)| *wanted && field.kind == SpanFieldKind::Text)
     }
 
-    /// Writes the raw data of a span to `out`, which is cleared first, without the records of its samples. It has
-    /// `duration`, `open` and the fields for which `wanted` is true. To save time, the other fields are not computed.
+    /// Writes the raw data of a span to `out`, without the records of its samples. Clears `out` first. Computes only the
+    /// fields for which `wanted` is true.
     pub fn write_for_filter(
         &self,
         span: &SpanSamples<'_>,
@@ -357,11 +358,12 @@ impl SpanFormat {
         );
     }
 
-    /// Writes the record of a span to `out`, which is cleared first. The time and the CPU are those of the end. The cgroup is
-    /// the one in which the task is now. If the records of the begin and the end are too large for one record, their ends,
-    /// which contain copies of user stacks, are cut off.
+    /// Writes the record of a span to `out`. Clears `out` first. The record gets the time and the CPU of the end, and the
+    /// current cgroup of the task. If the records of the begin and the end are too large for one record, their ends are cut
+    /// off, which contain copies of user stacks.
     ///
-    /// `context` has the names of tasks and the recording's architecture; without it, fields that need them are empty.
+    /// `context` knows the names of tasks and the architecture of the recording. Without it, fields that need these are
+    /// empty.
     pub fn write(&self, layout: &SampleLayout, span: &SpanSamples<'_>, context: Option<&Context>, out: &mut Vec<u8>) {
         let (of, record) = span.end.unwrap_or(span.begin);
         let Some(last) = self.inputs.get(of).map(|event| Sample { event, record }) else { return };
@@ -388,7 +390,7 @@ impl SpanFormat {
         let of_end = end.len().min(room.saturating_sub(begin.len()).max(room / 2)) & !7;
         let of_begin = begin.len().min(room - of_end) & !7;
         for (at, bytes) in [(RECORDS, &begin[..of_begin]), (RECORDS + 4, &end[..of_end]), (NOTES, notes)] {
-            // Each record in the raw data begins at a multiple of 8 bytes.
+            // Each record in the raw data starts at a multiple of 8 bytes.
             out.resize(start + (out.len() - start).next_multiple_of(8), 0);
             let place = (out.len() - start) as u32 | (bytes.len() as u32) << 16;
             let first = out.len();
@@ -398,7 +400,7 @@ impl SpanFormat {
             }
             put(out, start + at, &place.to_ne_bytes());
         }
-        // Pad the raw data, so that it and the 4 bytes of its size are together a multiple of 8 bytes.
+        // Pad the raw data. Together with the 4 bytes of its size, it must be a multiple of 8 bytes.
         let end = (out.len() - start + 4).next_multiple_of(8) - 4;
         out.resize(start + end, 0);
         put(out, start - 4, &(end as u32).to_ne_bytes());
@@ -410,7 +412,7 @@ impl SpanFormat {
         put(out, 6, &size.to_ne_bytes());
     }
 
-    /// Writes the fields of the raw data, up to the records. Fields of the span that are not wanted are 0.
+    /// Writes the raw data up to the records. Fields that are not wanted are 0.
     fn write_fields(
         &self,
         last: &Sample<'_>,
@@ -434,7 +436,7 @@ impl SpanFormat {
                         Some(SpanValue::Bytes(bytes)) => bytes.get(..LONGEST).unwrap_or(bytes),
                         _ => &[],
                     };
-                    // A text ends with a NUL, and an absent text has no byte at all.
+                    // A text ends with a NUL. A missing text has no bytes at all.
                     let is_absent = kind == SpanFieldKind::UserText && value.is_none();
                     let nul = usize::from(kind != SpanFieldKind::Words && !is_absent);
                     let place = (out.len() - start) as u32 | ((bytes.len() + nul) as u32) << 16;
@@ -451,8 +453,8 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the part of the span with this raw data: the index of its event, and its record. Returns `None` if the
-    /// part is the end of an open span, or if the raw data is damaged.
+    /// Returns a part of the span with this raw data: the index of its event type, and its record. Returns `None` for the
+    /// end of an open span, and if the raw data is damaged.
     #[inline]
     pub fn part<'a>(&self, part: SpanPart, raw: &'a [u8]) -> Option<(usize, &'a [u8])> {
         let at = part as usize;
@@ -463,15 +465,15 @@ impl SpanFormat {
         Some((event.into(), record))
     }
 
-    /// Returns the sample of a part of the span with this raw data.
+    /// Returns a part of the span with this raw data, as a sample.
     #[inline]
     pub fn sample<'a>(&'a self, part: SpanPart, raw: &'a [u8]) -> Option<Sample<'a>> {
         let (event, record) = self.part(part, raw)?;
         Some(Sample { event: self.inputs.get(event)?, record })
     }
 
-    /// Returns the samples between the begin and the end of the span with this raw data: for each, the index of its
-    /// event and its record.
+    /// Returns the samples between the begin and the end of the span with this raw data: the index of the event type and the
+    /// record of each.
     pub fn between<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let place = raw.get(NOTES..).and_then(|rest| rest.first_chunk()).map_or(0, |place| u32::from_ne_bytes(*place));
         let (offset, size) = ((place & 0xffff) as usize, (place >> 16) as usize);
@@ -479,13 +481,13 @@ impl SpanFormat {
         notes(bytes).map(|note| (note.input, note.record))
     }
 
-    /// Returns the sample with the call chain of the span.
+    /// Returns the sample whose call chain is that of the span.
     pub fn sample_with_chain<'a>(&'a self, raw: &'a [u8]) -> Option<Sample<'a>> {
         self.sample(self.chain, raw)
     }
 }
 
-/// Overwrites the bytes of `out` from the offset `at` on.
+/// Overwrites bytes of `out`, starting at the offset `at`.
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = out.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);

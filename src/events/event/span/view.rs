@@ -1,4 +1,4 @@
-//! The samples of a span, as the functions that compute its fields see them.
+//! The samples of a span, as functions that compute fields see them.
 
 use std::borrow::Cow;
 
@@ -13,20 +13,20 @@ use crate::event::{Context, EventType, Sample, UNKNOWN_COMM};
 /// A sample between the begin and the end of a span.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanNote<'a> {
-    /// The index of its event among the inputs of the span.
+    /// The index of its event type among the inputs of the span.
     pub input: usize,
-    /// The index of the rule that keeps the sample, among the rules of its event.
+    /// Which rule keeps the sample: an index into the rules of the event type.
     pub rule: usize,
-    /// In the first note of a rule, this is how often the rule applied during the span, which may be more than the
-    /// number of its kept notes. In other notes, it is 0.
+    /// In the first note of a rule: how often the rule applied during the span. Not all of these samples are kept. In other
+    /// notes, 0.
     pub count: u32,
     /// The record of the sample.
     pub record: &'a [u8],
 }
 
 impl SpanNote<'_> {
-    /// Appends the note to the bytes that [`notes`] reads: the input (2 bytes), the rule (2 bytes), the count (4 bytes),
-    /// and the record, whose size is a multiple of 8.
+    /// Appends the note in the form that [`notes`] reads: the input (2 bytes), the rule (2 bytes), the count (4 bytes), and
+    /// the record, whose size is a multiple of 8.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend((self.input as u16).to_ne_bytes());
         out.extend((self.rule as u16).to_ne_bytes());
@@ -35,10 +35,10 @@ impl SpanNote<'_> {
     }
 }
 
-/// The size of a note without its record.
+/// The size of a note without the record, in bytes.
 const NOTE_HEADER: usize = 8;
 
-/// Reads notes, until the bytes end or are damaged.
+/// Reads notes until the bytes end, or up to a damaged note.
 pub fn notes(bytes: &[u8]) -> impl Iterator<Item = SpanNote<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -53,7 +53,7 @@ pub fn notes(bytes: &[u8]) -> impl Iterator<Item = SpanNote<'_>> {
     })
 }
 
-/// A span, as the functions that compute its fields see it.
+/// A span, as functions that compute fields see it.
 #[derive(Clone, Copy)]
 pub struct SpanView<'a> {
     inputs: &'a [EventType],
@@ -66,22 +66,22 @@ impl<'a> SpanView<'a> {
         Self { inputs, samples, context }
     }
 
-    /// Returns the name of the task in which a sample was taken.
+    /// Returns the name of the task in which the sample was taken.
     pub fn comm(&self, part: &PartView<'a>) -> Cow<'a, [u8]> {
         let name = self.context.and_then(|context| context.comm(part.tid(), part.time()));
         name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
     }
 
-    /// Returns the process id and the thread id of a thread. The process is that of a sample that was taken in the
-    /// thread, or that in the records about tasks. It is -1 if it is not known.
+    /// Returns the process id and the thread id of a thread. The process is that of a sample in this thread, or else the
+    /// process in the records about tasks; -1 if it is unknown.
     pub fn task(&self, tid: i32) -> (i32, i32) {
         let own = [Some(self.begin()), self.end()].into_iter().flatten().find(|part| part.tid() == tid);
         let known = || self.context.and_then(|context| context.process(tid));
-        // The kernel has no process for a thread that is exiting (`perf_event_pid()` in kernel/events/core.c).
+        // While a thread exits, the kernel removes its process id (`perf_event_pid()` in kernel/events/core.c).
         (own.map(|part| part.pid()).filter(|&pid| pid > 0).or_else(known).unwrap_or(-1), tid)
     }
 
-    /// Returns the text of a sample in the print format of its event.
+    /// Returns the text of a sample, in the print format of its event.
     pub fn text(&self, part: &PartView<'a>) -> Vec<u8> {
         let mut text = Vec::new();
         if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
@@ -90,8 +90,8 @@ impl<'a> SpanView<'a> {
         text
     }
 
-    /// Returns a field of a sample as the print format of its event shows it: the name of a flag, the symbol of an
-    /// address. Empty if the event does not have the field.
+    /// Returns a field of a sample as the print format of its event shows it, such as the name of a flag. Empty if the event
+    /// has no such field.
     pub fn shown(&self, part: &PartView<'a>, field: &str) -> Cow<'a, [u8]> {
         let mut text = Vec::new();
         if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
@@ -107,23 +107,23 @@ impl<'a> SpanView<'a> {
         }
     }
 
-    /// Returns the name of the function at an address of the kernel, as `%ps` of print formats shows it.
+    /// Returns the name of the kernel function at an address, as `%ps` in print formats shows it.
     pub fn function(&self, address: u64) -> Cow<'a, [u8]> {
         symbol_name(address, self.kernel()).into()
     }
 
-    /// Returns the symbol at an address of the kernel. Empty if there is none.
+    /// Returns the kernel symbol at an address. Empty if there is none.
     pub fn symbol(&self, address: u64) -> Cow<'a, [u8]> {
         let symbol = self.kernel().symbol(address);
         symbol.map_or(b"".into(), |symbol| symbol.name.into_owned().into_bytes().into())
     }
 
-    /// Returns the architecture of the machine on which the events happened.
+    /// Returns the architecture of the machine that was traced.
     pub fn machine(&self) -> &'a str {
         self.context.map_or(std::env::consts::ARCH, Context::machine)
     }
 
-    /// Returns the index of the input that began the span.
+    /// Returns which input the sample that began the span belongs to.
     pub fn begin_input(&self) -> usize {
         self.samples.begin.0
     }
@@ -138,43 +138,42 @@ impl<'a> SpanView<'a> {
         self.samples.end.map(|(input, record)| PartView { event: self.inputs.get(input), record })
     }
 
-    /// Returns the sample that ended the span, or the sample that began it if the span is open.
+    /// Returns the sample that ended the span. For an open span, returns the sample that began it.
     pub fn last(&self) -> PartView<'a> {
         self.end().unwrap_or_else(|| self.begin())
     }
 
     /// Returns the kept samples between the begin and the end, each with a number. For the first sample of a rule, the
-    /// number is how often the rule applied. For the other samples, it is 0.
+    /// number says how often the rule applied. For other samples, it is 0.
     pub fn notes(&self) -> impl Iterator<Item = (PartView<'a>, u32)> + use<'a> {
         let Self { inputs, samples, .. } = *self;
         notes(samples.notes)
             .map(move |note| (PartView { event: inputs.get(note.input), record: note.record }, note.count))
     }
 
-    /// Returns the first kept sample of the tracepoint with this name, for example `sched_waking`.
+    /// Returns the first kept sample of the tracepoint with this name, such as `sched_waking`.
     pub fn note(&self, name: &str) -> Option<PartView<'a>> {
         self.notes().map(|(part, _)| part).find(|part| part.is(name))
     }
 
-    /// Returns the first kept sample of the tracepoint with this name, if it happened in a task. The task of a sample in an
-    /// interrupt is only the interrupted one.
+    /// Returns the first kept sample of the tracepoint with this name, unless it happened in an interrupt. In an interrupt,
+    /// the sample's task is only the interrupted task.
     pub fn noted_in_task(&self, name: &str) -> Option<PartView<'a>> {
         self.note(name).filter(|noted| !noted.is_in_interrupt())
     }
 
-    /// Returns how often the rules that keep samples of the tracepoint with this name applied during the span.
+    /// Returns how often the rules for samples of the tracepoint with this name applied during the span.
     pub fn count(&self, name: &str) -> u64 {
         self.notes().filter(|(part, _)| part.is(name)).map(|(_, count)| u64::from(count)).sum()
     }
 
-    /// Returns the part of a key of one or two numbers with the index `at`; 0 if there is no such part. Returns 0 for
-    /// any other key.
+    /// Returns the number at the index `at` of the key, if the key consists of one or two numbers. Returns 0 otherwise.
     pub fn key(&self, at: usize) -> i64 {
         self.samples.key.get(at).map_or(0, |&number| number as i64)
     }
 
-    /// Returns the threads that ran during the span on the CPU on which it ended, the longest first. `None` if this was not
-    /// observed.
+    /// Returns the threads that ran during the span on the CPU on which it ended, the longest time first. `None` if they
+    /// were not observed.
     pub fn ran(&self) -> Option<&'a [Ran]> {
         self.samples.ran
     }
@@ -185,7 +184,7 @@ impl<'a> SpanView<'a> {
     }
 }
 
-/// A sample of a span.
+/// A sample of a span, with access to its fields.
 #[derive(Clone, Copy, Debug)]
 pub struct PartView<'a> {
     event: Option<&'a EventType>,
@@ -198,17 +197,17 @@ impl<'a> PartView<'a> {
         PartView { event: Some(event), record }
     }
 
-    /// Returns whether this is a sample of the tracepoint with this name, without its system.
+    /// Returns whether this is a sample of the tracepoint with this name. The name has no system.
     pub fn is(&self, name: &str) -> bool {
         self.event.and_then(|event| event.format.tracepoint()).is_some_and(|format| &*format.name == name)
     }
 
-    /// Returns the name of its event, without its system.
+    /// Returns the name of the event, without its system.
     pub fn name(&self) -> &'a str {
         self.event.and_then(|event| event.format.tracepoint()).map_or("", |format| &format.name)
     }
 
-    /// Returns its raw data.
+    /// Returns the raw data of the sample.
     pub fn raw(&self) -> &'a [u8] {
         self.event.and_then(|event| event.layout.raw(self.record)).unwrap_or(&[])
     }
@@ -217,7 +216,7 @@ impl<'a> PartView<'a> {
         self.event?.format.tracepoint()?.field(field)?.value(self.raw())
     }
 
-    /// Returns the number in a field. 0 if the event does not have the field.
+    /// Returns the number in a field. Returns 0 if the event has no such field.
     pub fn int(&self, field: &str) -> i64 {
         match self.value(field) {
             Some(Value::Int(value)) => value,
@@ -227,22 +226,22 @@ impl<'a> PartView<'a> {
         }
     }
 
-    /// Returns the number in a field as an unsigned number. 0 if the event does not have the field.
+    /// Returns the number in a field as an unsigned number. Returns 0 if the event has no such field.
     pub fn uint(&self, field: &str) -> u64 {
         self.int(field) as u64
     }
 
-    /// Returns the text in a field. Empty if the event does not have the field.
+    /// Returns the text in a field. Empty if the event has no such field.
     pub fn text(&self, field: &str) -> &'a [u8] {
         if let Some(Value::Str(text)) = self.value(field) { text } else { &[] }
     }
 
-    /// Returns the text of user space in a field. `None` if it could not be read, or if the event does not have the field.
+    /// Returns the text from user space in a field. `None` if it could not be read, or if the event has no such field.
     pub fn user_text(&self, field: &str) -> Option<&'a [u8]> {
         if let Some(Value::Str(text)) = self.value(field) { Some(text) } else { None }
     }
 
-    /// Returns the bytes of a field that is an array. Empty if the event does not have the field.
+    /// Returns the bytes of an array field. Empty if the event has no such field.
     pub fn bytes(&self, field: &str) -> &'a [u8] {
         if let Some(Value::Bytes(bytes)) = self.value(field) { bytes } else { &[] }
     }
@@ -251,7 +250,7 @@ impl<'a> PartView<'a> {
         Some(Sample { event: self.event?, record: self.record })
     }
 
-    /// Returns the time of the sample in ns.
+    /// Returns the time of the sample, in ns.
     pub fn time(&self) -> u64 {
         self.sample().map_or(0, |sample| sample.time())
     }
@@ -266,7 +265,7 @@ impl<'a> PartView<'a> {
         self.sample().map_or(-1, |sample| sample.pid_tid().1)
     }
 
-    /// Returns whether the event happened in an interrupt. If so, its task is only the one that was interrupted.
+    /// Returns whether the event happened in an interrupt. The sample's task is then only the interrupted task.
     pub fn is_in_interrupt(&self) -> bool {
         // TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ in include/linux/trace_events.h.
         self.int("common_flags") & (0x08 | 0x10) != 0
