@@ -1,8 +1,8 @@
-//! What records mean: events, the events that are derived from them, and their sums, columns and pictures.
+//! What records mean: events, events that are derived from others, and their sums, columns and pictures.
 //!
-//! This wing does not know where records come from: neither capture nor recordings. It reads procfs for the names of tasks.
+//! This crate does not know where records come from: neither capture nor recordings. It reads procfs for the names of tasks.
 //!
-//! The rooms, each of which uses only those above it:
+//! The modules, each of which uses only the modules above it:
 //!
 //! * [`picture`]: Makes flame graphs of stacks, histograms of values, heat maps of values over time, and timelines of slices.
 //!   Must not know: Python, events.
@@ -12,9 +12,9 @@
 //!   know: files.
 //! * [`aggregate`]: Aggregators: a definition compiled to a plan for an event type, tables of sums and distributions by
 //!   key, the largest events. Must not know: Python, where events come from.
-//! * [`mod@column`]: Events as columns of Arrow arrays: names resolved to a plan for each event type, the type that
-//!   fits several of them, batches. Must not know: Python, where events come from.
-//! * [`mod@derive`]: Events that are derived from several others, with state between them; `span/`: the time from one
+//! * [`mod@column`]: Events as Arrow arrays: resolves the names of columns for each event type, finds a type that fits
+//!   several event types, and makes batches. Must not know: Python, where events come from.
+//! * [`mod@derive`]: Events that are derived from several others, with state between them. In `span/`: the time from one
 //!   event to another. Must not know: Python, where samples come from.
 //!
 //! # Where a change goes
@@ -30,13 +30,14 @@
 //! * what a sink receives: `event/sink.rs`
 //! * which samples `--comms` and `--symbols` select: `event/name_filter.rs`; which tasks `-p`, `-t` and `--exec` select
 //!   with `--all-cpus`: `event/targets.rs`
-//! * a built-in source of several events, such as `offcpu`: a file in `derive/source/`; what its rules and fields can
-//!   say: `derive/source/definition.rs`, `derive/span/rules.rs`, `event/span/view.rs`
-//! * which events a source needs of other tasks and CPUs: `derive/source/target.rs`
-//! * keys, open spans and counts of spans: `derive/span/`; their records and fields: `event/span/`
-//! * which events of the scheduler are missing: `derive/span/scheduler.rs`; which ends of short spans: `derive/span/overdue.rs`;
-//!   whose spans are incomplete, and how that is told: `event/span/incomplete.rs`, `event/shortfall.rs`
-//! * which tasks a wait for a CPU is charged to: `derive/span/runs.rs`; what a filter of spans costs:
+//! * a built-in source of several events, such as `offcpu`: a file in `derive/source/`; what the rules and fields of sources
+//!   can say: `derive/source/definition.rs`, `derive/span/rules.rs`, `event/span/view.rs`
+//! * which tasks and CPUs a source needs events of: `derive/source/target.rs`
+//! * keys of spans, open spans, counts of spans: `derive/span/`; records and fields of spans: `event/span/`
+//! * which events of the scheduler are missing: `derive/span/scheduler.rs`; which ends of short spans are missing:
+//!   `derive/span/overdue.rs`; which tasks lack spans, and how this is reported: `event/span/incomplete.rs`,
+//!   `event/shortfall.rs`
+//! * which tasks a wait for a CPU is charged to: `derive/span/runs.rs`; the cache for filters of spans:
 //!   `derive/span/verdicts.rs`
 //! * another event that is derived from several: an implementation of `Derivation` in `derive/`, which `Derived` starts
 //! * what an aggregator keeps for a key: `aggregate/definition.rs` (`Measure`), `aggregate/groups.rs` (the table and

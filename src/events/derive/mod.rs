@@ -1,8 +1,8 @@
-//! Events that are computed from other events. A derivation takes samples from the run loop and delivers samples to the sink.
-//! It keeps state from one sample to the next: for example, it makes a span event from a start event and an end event.
+//! Events that are derived from other events. A derivation receives samples from the run loop, and delivers samples of its
+//! own to the sink. It keeps state between samples: for example, it makes one span of two events.
 //!
-//! [`Derived`] is a derived event that the user selected. Live runs and replays add its inputs to their own events, and
-//! [`DerivingSink`] passes the samples of the inputs to its [`Derivation`].
+//! [`Derived`] is a derived event that the user selected. A run opens or reads the inputs of derived events besides the
+//! events that the user selected. [`DerivingSink`] passes the samples of the inputs to each [`Derivation`].
 
 mod pair;
 mod sink;
@@ -18,42 +18,41 @@ pub use self::{
 };
 use crate::event::{Context, EventType, Flow, SpanCounts, Stats};
 
-/// The state of a derived event during a run.
+/// A derived event during a run, with its state.
 pub trait Derivation: Send {
-    /// Processes a sample of the input with the index `input`. To deliver a derived sample, it calls `emit` with a
-    /// whole record in the layout of the derived event.
+    /// Processes a sample. `input` is the index of its event among the inputs. To deliver a derived sample, the derivation
+    /// calls `emit` with a whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
 
-    /// Processes a pair of samples, one of the first input and one of the second input. A BPF program has found that they
-    /// belong together. The program has already counted the spans that it dropped or lost.
+    /// Processes a sample of the first input and a sample of the second input. A BPF program has found that they begin and
+    /// end the same span. The BPF program has already counted the spans that it dropped.
     fn pair(&mut self, _begin: &[u8], _end: &[u8], _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         Flow::Continue(())
     }
 
-    /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for this loss, the derivation must not
-    /// combine a sample with an earlier one.
+    /// Reports that a ring starts to lose samples. Until [`Derivation::lost`] reports the end of this loss, the derivation
+    /// must not combine a sample with an earlier one.
     fn loss_begins(&mut self) {}
 
-    /// Reports that input samples were lost between the times `start` and `end` (in ns; both are 0 if the times are not
-    /// known). The derivation must discard all state that depends on a lost sample.
+    /// Reports that samples were lost between the times `start` and `end`, in ns. Both are 0 if the times are unknown. The
+    /// derivation must discard all state that may be wrong because of the loss.
     fn lost(&mut self, start: u64, end: u64);
 
-    /// Makes the derivation keep a record for each span that is missing, for [`Derivation::take_missing`].
+    /// Makes the derivation keep a record of each span that it drops because of a loss, for [`Derivation::take_missing`].
     fn keep_missing(&mut self) {}
 
-    /// Passes a record to `take` for each span that is missing because of losses. The duration in the record is the
-    /// maximum that the span may have had.
+    /// Passes the kept records to `take`. The duration in such a record is the longest that the span can have had.
     fn take_missing(&mut self, _take: &mut dyn FnMut(&[u8])) {}
 
-    /// Makes the derivation keep its state but deliver nothing, until [`Derivation::continue_in`] is called.
+    /// Makes the derivation deliver nothing until [`Derivation::continue_in`] is called. It still follows its inputs.
     fn mute(&mut self);
 
-    /// Continues in another process, or in another part of a recording. From now on, the derivation counts in `counts` and
-    /// takes names from `context`. Open spans stay open. For each ring that is losing samples at this time, the caller calls
-    /// [`Derivation::loss_begins`] again.
+    /// Continues the derivation in another process, or in another part of a recording. The derivation then counts in
+    /// `counts` and takes names from `context`. Open spans stay open. The caller calls [`Derivation::loss_begins`] again for
+    /// each ring that is losing samples at this moment.
     fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
-    /// Ends the derivation: emits its last samples. Called once, after the last input sample.
+    /// Ends the derivation, which emits its last samples. Called once, after the last input sample.
     fn finish(&mut self, _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         Flow::Continue(())
     }
@@ -62,20 +61,20 @@ pub trait Derivation: Send {
 /// A derived event that the user selected.
 #[derive(Clone, Debug)]
 pub struct Derived {
-    /// The span. All copies share it.
+    /// The span. All clones share it.
     pub span: Arc<Span>,
-    /// The indices of its inputs among the events of the run.
+    /// The indexes of its inputs among the events that the run opens or reads.
     pub inputs: Vec<usize>,
 }
 
 impl Derived {
-    /// Returns the event type of the derived event. `captured` are the event types of the run's own events.
+    /// Returns the event type of the derived event. `captured` are the types of the events that the run opens or reads.
     pub fn event_type(&self, captured: &[EventType]) -> Result<EventType, SpanError> {
         let inputs: Vec<EventType> = self.inputs.iter().filter_map(|&input| captured.get(input).cloned()).collect();
         self.span.event_type(&inputs)
     }
 
-    /// Starts the derivation. `event` is the index of the derived event in `types`, as [`with_derived`] returned them.
+    /// Starts the derivation. `event` is the index of the derived event in `types`, the result of [`with_derived`].
     fn start(
         &self,
         event: usize,
@@ -87,20 +86,20 @@ impl Derived {
     }
 }
 
-/// Returns the event types whose samples a program receives: those that are not inputs of derived events. `types` is the result
-/// of [`with_derived`].
+/// Returns the event types whose samples a program receives: all but the inputs of derived events. `types` is the result of
+/// [`with_derived`].
 pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
     let are_delivered = are_delivered(types.len(), derived);
     types.iter().zip(are_delivered).filter(|(_, is_delivered)| *is_delivered).map(|(event, _)| event.clone()).collect()
 }
 
-/// Returns for each of the first `events` event types whether a program receives its samples. A program does not
-/// receive the samples of an input of derived events.
+/// Returns, for each of the first `events` event types, whether a program receives its samples. It does not receive samples
+/// of the inputs of derived events.
 pub fn are_delivered(events: usize, derived: &[Derived]) -> Vec<bool> {
     (0..events).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
 }
 
-/// Appends the event types of derived events to those of the run's own events.
+/// Appends the event types of derived events to `types`, the types of the events that the run opens or reads.
 pub fn with_derived(mut types: Vec<EventType>, derived: &[Derived]) -> Result<Vec<EventType>, SpanError> {
     let captured = types.len();
     for derived in derived {

@@ -1,5 +1,5 @@
-//! Splits the records of system calls that BPF programs have paired. Such a record has the begin and the end of a call. It is
-//! split into the two samples that the kernel itself would have written, so no other code has to know where calls are paired.
+//! Splits records of system calls that a BPF program has paired. Such a record contains the begin and the end of a call. It
+//! becomes the two samples that the kernel would have written, so other code need not know who pairs the calls.
 
 use perf_prof_format::{
     abi::{
@@ -12,11 +12,10 @@ use perf_prof_format::{
 
 use crate::event::EventType;
 
-/// The size of the fields of `raw_syscalls:sys_exit`: the common fields, `id` and `ret`.
+/// The size of the fields of `raw_syscalls:sys_exit`, in bytes: the common fields, `id` and `ret`.
 const EXIT: usize = 24;
 
-/// The members of the samples of the begin and of the end, and the members of a pair's record. The raw data is the last
-/// member.
+/// The members of the samples of both tracepoints, and of a pair's record. The raw data comes last.
 const MEMBERS: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_TID
     | PERF_SAMPLE_TIME
@@ -25,42 +24,42 @@ const MEMBERS: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_CPU
     | PERF_SAMPLE_RAW;
 
-/// The layout of the raw data of a pair. It starts with the fields of the end. All numbers have 8 bytes.
+/// Offsets in the raw data of a pair, which starts with the fields of the end. All numbers have 8 bytes.
 pub struct PairLayout;
 
 impl PairLayout {
-    /// The field `id` of both tracepoints, in their data.
+    /// The offset of `id` in the data of both tracepoints.
     pub const ID: usize = 8;
-    /// The field `ret` of the end.
+    /// The offset of `ret`, a field of the end.
     pub const RET: usize = 16;
-    /// The field `args` of the begin, in its data.
+    /// The offset of `args` in the data of the begin.
     pub const ARGUMENTS: usize = 16;
-    /// The time from the begin to the end in ns.
+    /// The offset of the time from the begin to the end, in ns.
     pub const DURATION: usize = EXIT;
-    /// The CPU of the begin.
+    /// The offset of the CPU on which the call began.
     pub const CPU: usize = EXIT + 8;
-    /// The raw data of the begin. It is the last part, because strings differ in length.
+    /// The offset of the raw data of the begin. It comes last, because its strings vary in length.
     pub const BEGIN: usize = EXIT + 16;
-    /// The size of the raw data without strings.
+    /// The size of the raw data without strings, in bytes.
     pub const BYTES: usize = PairLayout::BEGIN + PairLayout::ARGUMENTS + 48;
 }
 
-/// Splits the records of pairs. The samples are valid until the next one is split.
+/// Splits records of pairs. It owns the two samples, so they are valid until the next split.
 #[derive(Clone, Debug)]
 pub struct PairSplitter {
-    /// The layout of all samples.
+    /// The layout of the samples, and of the records of pairs.
     layout: SampleLayout,
-    /// The offset of the raw data in samples.
+    /// The offset of the raw data in these records.
     raw: usize,
-    /// The bytes after the fields of an end. They say that there are no strings, because all strings are in the begin.
+    /// What follows the fields in the sample of an end: an encoding of "no strings", because all strings are in the begin.
     no_strings: Vec<u8>,
     begin: Vec<u8>,
     end: Vec<u8>,
 }
 
 impl PairSplitter {
-    /// Creates a splitter for calls whose begins and ends have these types. Returns `None` if their samples cannot be made of
-    /// a pair, because their members differ or because programs do not write some of these members.
+    /// Creates a splitter for calls whose begins and ends have these event types. Returns `None` if a pair cannot contain
+    /// their samples: their members differ, or BPF programs cannot write some of the members.
     pub fn new(begin: &EventType, end: &EventType) -> Option<PairSplitter> {
         let (of_begin, of_end) = (begin.format.tracepoint()?, end.format.tracepoint()?);
         let is_at = |format: &EventFormat, name: &str, offset: usize, size: usize| {
@@ -78,7 +77,7 @@ impl PairSplitter {
         is_suited.then(|| PairSplitter { layout, raw, no_strings, begin: Vec::new(), end: Vec::new() })
     }
 
-    /// Splits a record into the sample of the begin and the one of the end. Returns `None` if the record is too short.
+    /// Splits a record into the sample of the begin and the sample of the end. Returns `None` if the record is too short.
     pub fn split(&mut self, record: &[u8]) -> Option<[&[u8]; 2]> {
         let members = record.get(..self.raw - 4)?;
         let raw = self.layout.raw(record).filter(|raw| raw.len() >= PairLayout::BYTES)?;
@@ -86,8 +85,8 @@ impl PairSplitter {
             |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word));
         write(&mut self.begin, members, [&raw[PairLayout::BEGIN..], &[]]);
         write(&mut self.end, members, [&raw[..EXIT], &self.no_strings]);
-        // The times of samples come from the clock of the events, and programs use another clock. So only the difference of
-        // the program's times is used.
+        // The time of the record is the end, on the perf clock. The BPF program uses another clock, so only its duration is
+        // taken.
         let began = self.layout.time(record).unwrap_or(0).saturating_sub(word(PairLayout::DURATION));
         for (member, word) in [(SampleMember::Time, began), (SampleMember::Cpu, word(PairLayout::CPU))] {
             if let Some(at) = self.layout.fixed_offset(member) {
@@ -98,7 +97,7 @@ impl PairSplitter {
     }
 }
 
-/// Returns the bytes after the fields of an event with strings, for the case that all of its strings are absent.
+/// Returns what follows the fields of an event whose strings are all missing.
 fn no_strings(format: &EventFormat) -> Vec<u8> {
     let strings = format.strings();
     if strings.is_empty() {
@@ -112,7 +111,8 @@ fn no_strings(format: &EventFormat) -> Vec<u8> {
     behind
 }
 
-/// Writes a sample with these members and this raw data, as the kernel does: the raw data and its size fill words of 8 bytes.
+/// Writes a sample with these members and this raw data. As in the kernel, padding makes the raw data and its size a
+/// multiple of 8 bytes.
 fn write(sample: &mut Vec<u8>, members: &[u8], raw: [&[u8]; 2]) {
     let size = (raw[0].len() + raw[1].len() + 4).next_multiple_of(8) - 4;
     sample.clear();

@@ -1,12 +1,11 @@
-//! A sink that runs derivations. It passes the samples of input events to the derivations, and it passes the derived
-//! samples to another sink.
+//! A sink that runs derivations: it passes input samples to the derivations, and derived samples to another sink.
 
 use std::sync::Arc;
 
 use super::{Derivation, Derived, PairSplitter};
 use crate::event::{Context, Deliver, EventType, Flow, Sink, SpanCounts, Stats, Stop};
 
-/// The input of a derivation that receives the samples of a captured event.
+/// Where the samples of an event go: to an input of a derivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Feed {
     /// The index of the derivation.
@@ -15,38 +14,38 @@ struct Feed {
     input: usize,
 }
 
-/// The maximum size in bytes of the derived samples that wait for their delivery.
+/// The maximum size of derived samples that wait to be delivered, in bytes.
 const HELD: usize = 1 << 20;
 
-/// A sink that runs derivations before it delivers to another sink. Without derivations, it costs one comparison per
+/// A sink that runs derivations and delivers to another sink. Without derivations, its only cost is a comparison for each
 /// batch.
 ///
-/// Calling the other sink costs something for each batch, and if all events are inputs of derivations, most batches have no derived
-/// samples. So derived samples are kept until the batch ends, and the other sink is called only if there are any.
+/// If all events are inputs of derivations, most batches yield no derived samples, but entering the other sink costs time.
+/// So derived samples are held until the batch ends, and the other sink is entered only if there are any.
 pub struct DerivingSink<'a> {
     sink: &'a mut dyn Sink,
     derivations: Derivations,
-    /// For each captured event, by the event's index: the input that receives its samples. `None` if the user selected the
-    /// event itself: its samples go to the sink.
+    /// For each event that the run opens or reads: the input that gets its samples. `None` if the samples go to the other
+    /// sink, because the user selected the event itself.
     feeds: Vec<Option<Feed>>,
     held: Held,
     outlet: Outlet,
 }
 
-/// The started derivations, each with the index of the event type of its derived samples.
+/// The derivations of a run.
 pub struct Derivations(Vec<Started>);
 
-/// A derivation that was started.
+/// A derivation during a run.
 struct Started {
-    /// The index of the event type of its derived samples.
+    /// The index of its event type.
     event: usize,
     derivation: Box<dyn Derivation>,
-    /// The splitter for the records of its inputs, if BPF programs have paired them.
+    /// Splits the input records, if BPF programs have paired them.
     pairs: Option<PairSplitter>,
 }
 
 impl Started {
-    /// Passes a sample of an input to the derivation.
+    /// Passes an input sample to the derivation.
     #[inline]
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         match &mut self.pairs {
@@ -59,12 +58,12 @@ impl Started {
     }
 }
 
-/// Whether samples were lost and the derivations do not know it yet.
+/// Whether there was a loss that the derivations do not know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
-    /// Samples were lost, and the derivations do not know it yet.
+    /// There was a loss that the derivations do not know of.
     Unreported,
-    /// All losses were reported.
+    /// The derivations know of all losses.
     Reported,
 }
 
@@ -92,9 +91,9 @@ impl Derivations {
     }
 }
 
-/// Passes samples to the program, and counts them.
+/// Delivers samples to the program, up to a limit, and counts them.
 struct Outlet {
-    /// The number of samples that may still be delivered.
+    /// How many samples can still be delivered.
     left: u64,
     /// The index of the first derived event.
     first: usize,
@@ -103,7 +102,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Delivers a sample, unless the limit was reached before.
+    /// Delivers a sample, unless the limit was reached.
     #[inline]
     fn deliver(&mut self, event: usize, record: &[u8], program: &mut dyn Deliver) -> Flow {
         if self.left == 0 {
@@ -114,7 +113,7 @@ impl Outlet {
             counts.add_delivered(1);
         }
         if let Flow::Break(stop) = program.sample(event, record) {
-            // After a stop nothing is delivered, not even the spans that are open at the end.
+            // After a stop, nothing more is delivered, not even the open spans at the end of the run.
             self.left = 0;
             return Flow::Break(stop);
         }
@@ -122,10 +121,10 @@ impl Outlet {
     }
 }
 
-/// The derived samples that were not delivered yet.
+/// Derived samples that wait to be delivered.
 #[derive(Default)]
 struct Held {
-    /// The event type of each sample, and the size of its record.
+    /// The event type and the size of the record of each sample.
     samples: Vec<(usize, usize)>,
     records: Vec<u8>,
 }
@@ -154,8 +153,8 @@ impl Held {
 }
 
 impl<'a> DerivingSink<'a> {
-    /// Creates a sink and starts the derived events. `types` are the types of all events: first those of the run's own
-    /// events, then those of the derived ones.
+    /// Creates the sink and starts the derived events. `types` contains all event types: those that the run opens or reads,
+    /// then those of derived events.
     pub fn start(
         sink: &'a mut dyn Sink,
         types: &[EventType],
@@ -176,14 +175,13 @@ impl<'a> DerivingSink<'a> {
         sink
     }
 
-    /// Counts delivered spans in `stats`.
+    /// Sets `stats` as the place where delivered spans are counted.
     fn count_in(&mut self, stats: &Stats) {
         let first = self.outlet.first;
         self.outlet.counts = (first..).map_while(|event| stats.span(event).cloned()).collect();
     }
 
-    /// Creates a sink with the derivations `started`. Each comes with the index of its event type and the indices of its
-    /// inputs.
+    /// Creates a sink with these derivations, each with the index of its event type and the indexes of its inputs.
     fn with_derivations(
         sink: &'a mut dyn Sink,
         captured: usize,
@@ -202,8 +200,8 @@ impl<'a> DerivingSink<'a> {
         Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), outlet }
     }
 
-    /// Continues the derivations of another sink with the same events. From now on, they count in `stats` and take names from
-    /// `context`.
+    /// Takes over the derivations of another sink for the same events. From now on, they count in `stats` and take names
+    /// from `context`.
     pub fn continued(mut self, derivations: Derivations, stats: &Stats, context: &Arc<Context>) -> Self {
         self.derivations = derivations;
         self.count_in(stats);
@@ -215,7 +213,8 @@ impl<'a> DerivingSink<'a> {
         self
     }
 
-    /// Takes pairs as the input of some derived events from now on. Each splitter comes with the index of its event type.
+    /// Makes some derived events take paired records as their input. Each splitter comes with the index of its derived
+    /// event.
     pub fn with_pairs(mut self, pairs: impl IntoIterator<Item = (usize, PairSplitter)>) -> Self {
         for (event, splitter) in pairs {
             let mut started = self.derivations.0.iter_mut();
@@ -230,20 +229,19 @@ impl<'a> DerivingSink<'a> {
         self
     }
 
-    /// Returns the derivations, so that another sink can continue them.
+    /// Returns the derivations, for a sink that continues them.
     pub fn into_derivations(self) -> Derivations {
         self.derivations
     }
 
-    /// Stops the delivery after this number of samples. Without derivations, it has no effect, because the pump counts the
-    /// samples.
+    /// Ends the delivery after this many samples. Has no effect without derivations: then the pump of the run loop counts.
     pub fn with_limit(self, limit: Option<u64>) -> Self {
         let outlet = Outlet { left: limit.unwrap_or(u64::MAX), ..self.outlet };
         Self { outlet, ..self }
     }
 
-    /// Ends the derivations and delivers their last samples, but does not end the program. `losses` says whether the
-    /// derivations still have to be told of a loss.
+    /// Ends the derivations and delivers their last samples. The program goes on. `losses` says whether the derivations must
+    /// be told of a loss first.
     pub fn end_derivations(&mut self, losses: Losses) -> Flow {
         if losses == Losses::Unreported {
             self.derivations.lost(0, 0);
@@ -252,7 +250,7 @@ impl<'a> DerivingSink<'a> {
         self.deliver_held_samples()
     }
 
-    /// Holds the last samples of the derivations.
+    /// Ends the derivations and holds their last samples.
     fn finish_derivations(&mut self) {
         let Self { derivations, held, outlet, .. } = self;
         for Started { event: derived, derivation, .. } in derivations.0.iter_mut().filter(|_| outlet.left != 0) {
@@ -263,7 +261,7 @@ impl<'a> DerivingSink<'a> {
         }
     }
 
-    /// Enters the other sink to deliver the held samples, if there are any.
+    /// Delivers the held samples. Enters the other sink only if there are any.
     fn deliver_held_samples(&mut self) -> Flow {
         let mut flow = Flow::Continue(());
         if !self.held.samples.is_empty() {
@@ -272,7 +270,7 @@ impl<'a> DerivingSink<'a> {
         flow
     }
 
-    /// Enters the other sink to deliver the held samples and the records of missing spans, and then to call `call`.
+    /// Enters the other sink, delivers the held samples and the records of missing spans, and then calls `call`.
     fn entered(&mut self, mut call: impl FnMut(&mut dyn Deliver) -> Flow) -> Flow {
         let mut flow = Flow::Continue(());
         self.sink.enter(&mut |program| {
@@ -285,7 +283,7 @@ impl<'a> DerivingSink<'a> {
     }
 }
 
-/// Chains calls that may end the delivery.
+/// Calls several functions in turn, until one of them ends the delivery.
 trait Then {
     fn followed_by(self, next: impl FnOnce() -> Flow) -> Flow;
 }
@@ -322,8 +320,8 @@ impl Sink for DerivingSink<'_> {
     }
 }
 
-/// Receives calls while the other sink is not entered. Samples of inputs do not need the other sink. Any other call
-/// enters it.
+/// What the sink does outside of [`Sink::enter`]: samples of inputs do not need the other sink, but all other calls enter
+/// it.
 impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, outlet, .. } = self;
@@ -332,7 +330,7 @@ impl Deliver for DerivingSink<'_> {
         let derived = started.event;
         let flow = started.sample(input, record, &mut |record| {
             held.hold(derived, record);
-            // At the limit, stop: the derivation must not get more samples, because it would count further spans.
+            // At the limit, stop here. With further samples, the derivation would count further spans.
             if held.samples.len() as u64 >= outlet.left { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
         });
         if flow.is_break() || held.records.len() > HELD { self.deliver_held_samples() } else { flow }
@@ -390,7 +388,7 @@ impl Deliver for DerivingSink<'_> {
     }
 }
 
-/// The sink during a delivery: the entered sink, and the derivations that run before it.
+/// What the sink does inside of [`Sink::enter`]: runs the derivations, and delivers to the entered program.
 struct Deriving<'a> {
     program: &'a mut dyn Deliver,
     derivations: &'a mut Derivations,
@@ -457,8 +455,7 @@ mod tests {
 
     use super::*;
 
-    /// A derivation that emits one record for a start and its end. A loss makes it forget a start whose end has not
-    /// come.
+    /// Emits a record for each start and its end. At a loss, it forgets a start whose end has not come.
     #[derive(Default)]
     struct Pair(Option<u8>);
 
@@ -481,7 +478,7 @@ mod tests {
         fn continue_in(&mut self, _: Arc<SpanCounts>, _: &Arc<Context>) {}
     }
 
-    /// A sink that records its calls as text, and stops the delivery at the event with this index.
+    /// Records its calls as text. Stops the delivery at the event with the index in the second field.
     struct Notes(String, Option<usize>);
 
     impl Deliver for Notes {
@@ -502,8 +499,8 @@ mod tests {
         }
     }
 
-    /// Events 0 and 1 are the inputs: the start and the end of a pair. If `captured` is 3, event 2 is not an input. The last
-    /// event is the derived pair.
+    /// Events 0 and 1 are inputs: the start and the end of a pair. With `captured` 3, event 2 is an event that the user
+    /// selected. The last event is the derived pair.
     fn check(captured: usize, stop: Option<usize>, samples: &[Option<(usize, u8)>], expected: Expect) {
         let mut notes = Notes(String::new(), stop);
         let pair: Box<dyn Derivation> = Box::<Pair>::default();
@@ -552,7 +549,8 @@ mod tests {
             expect!["enter 3:[10, 12] enter lost Continue(())"],
         );
     }
-    /// The run loop delivers a whole batch. Spans after the limit must not be counted, although their samples are in the batch.
+    /// The run loop delivers a whole batch. Spans beyond the limit must not be counted, although the batch contains their
+    /// samples.
     #[test]
     fn a_limit_ends_the_delivery_and_the_counts_with_its_last_sample() {
         for captured in [2, 3] {

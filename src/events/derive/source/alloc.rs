@@ -5,10 +5,11 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanTask, SpanView};
 
-/// Since Linux 6.4, kfree() may free memory of kmem_cache_alloc(), and kmem_cache_free() that of kmalloc(). Addresses up to 16
-/// are left out: 0 means that an allocation failed, and 16 is the address of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
+/// kfree() may free memory of kmem_cache_alloc(), and kmem_cache_free() memory of kmalloc() (since Linux 6.4), so each ends
+/// both. Addresses up to 16 are left out: 0 means that an allocation failed, and 16 stands for 0 bytes (`ZERO_SIZE_PTR` in
+/// include/linux/slab.h).
 ///
-/// If an address is allocated again, it was freed by a function without an event, such as `kmem_cache_free_bulk()`.
+/// If an address is allocated again, a function without an event freed it, such as `kmem_cache_free_bulk()`.
 pub(super) const ALLOC: SourceDefinition = SourceDefinition {
     system: "",
     name: "alloc",
@@ -17,7 +18,7 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
     rules: &[
         Rule::begin("kmem:kmalloc", "ptr").when("ptr > 16"),
         Rule::begin("kmem:kmem_cache_alloc", "ptr").when("ptr > 16"),
-        // Up to Linux 6.0, allocations for a NUMA node have their own events.
+        // Up to Linux 6.0, allocations for a NUMA node have events of their own.
         Rule::begin("kmem:kmalloc_node", "ptr").when("ptr > 16").optional(),
         Rule::begin("kmem:kmem_cache_alloc_node", "ptr").when("ptr > 16").optional(),
         Rule::end("kmem:kfree", "ptr").when("ptr > 16"),
@@ -45,7 +46,7 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the name of the cache. On some kernels, only the event that frees the memory has the name.
+/// Returns the name of the cache. On some kernels, only the event of the freeing contains the name.
 fn cache<'a>(span: &SpanView<'a>) -> &'a [u8] {
     match (span.begin().text("name"), span.end()) {
         (b"", Some(end)) if span.begin().is("kmem_cache_alloc") => end.text("name"),

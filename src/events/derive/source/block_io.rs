@@ -8,27 +8,27 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// A request has no number in these events. Its device and its first sector identify it, because the requests of a
-/// device that are open at the same time have different sectors. A merge changes the sectors of a request, so merges
-/// have rules of their own.
+/// These events do not number requests. A request is known by its device and its first sector, because open requests of a
+/// device have different sectors. A merge changes the sectors of a request, so merges have rules of their own.
 ///
-/// Flushes have no sectors, so [`FlushChange`] tells which of them ends. Three kinds of requests have to do with flushes
+/// Flushes have no sectors, so [`FlushChange`] finds out which flush ends. Three kinds of requests involve flushes
 /// (block/blk-flush.c):
 ///
-/// * A flush that a task asks for, and waits for. It ends with one of the next kind.
-/// * The flush that the block layer makes for all requests that wait for one, `FF`.
-/// * A write that needs a flush before or after its data. It is issued without the flags for the flushes, and completes twice:
-///   when its data is written, and without sectors when all is done. If a flush before the data fails, it completes once.
+/// * A flush that a task asks for and waits for. It ends together with a flush of the block layer.
+/// * A flush of the block layer, which serves all requests that wait for a flush at that time. Its `rwbs` is `FF`.
+/// * A write that needs a flush before or after its data. The block layer issues the write without the flags for flushes.
+///   The write completes twice: when its data is written, and, without sectors, when everything is done. If the flush before
+///   the data fails, the write completes once.
 pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     system: "",
     name: "block-io",
     about: "a request to a block device, from its begin to its completion",
     example: "block-io/op=write|flush, min=10ms/",
     rules: &[
-        // This event exists since Linux 6.5. It happens in the task that makes the request; the others may happen in any task.
+        // Exists since Linux 6.5. It happens in the task that makes the request; the other events may happen in any task.
         Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").optional(),
         Rule::begin_another("block:block_io_start", WAIT).when("nr_sector == 0 && rwbs ~ \"F*\"").optional(),
-        // A bio for the sectors before this request was merged into it.
+        // A bio for the sectors before this request was merged into the request.
         Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").optional(),
         Rule::begin("block:block_bio_frontmerge", "dev+sector").optional(),
         // This request was merged into the request for the sectors before it.
@@ -39,7 +39,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         Rule::note("block:block_rq_issue", "dev+sector", Keep::Last).when("nr_sector != 0"),
         Rule::flush("block:block_rq_issue", OWN_FLUSH, FlushChange::Issued).when("rwbs == \"FF\""),
         Rule::note("block:block_rq_issue", WAIT, Keep::Last).when("rwbs == \"FF\""),
-        // The device was too busy, so the flush is issued again.
+        // The device was busy, so the block layer will issue the flush again.
         Rule::flush("block:block_rq_requeue", OWN_FLUSH, FlushChange::Requeued).when("rwbs == \"FF\"").optional(),
         Rule::note("block:block_rq_complete", "dev+sector", Keep::First).when("nr_sector != 0").after(completes_twice),
         Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0").after(completes_once),
@@ -57,7 +57,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     fields: &[
         Field::text("dev", "major and minor number of the device, for example 254:0, as lsblk shows them", |span| {
             let dev = span.begin().uint("dev");
-            // The layout of dev_t within the kernel (include/linux/kdev_t.h).
+            // The layout of dev_t inside the kernel (include/linux/kdev_t.h).
             format!("{}:{}", dev >> 20, dev & 0xf_ffff).into_bytes().into()
         }),
         Field::text("op", "read, write, flush, discard, secure-erase, zone, or other", |span| {
@@ -107,7 +107,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// The key of the flushes that the block layer makes.
+/// The key of the flushes of the block layer.
 const OWN_FLUSH: &str = "dev";
 
 /// The parts of a request's duration, in ns.
@@ -138,7 +138,7 @@ impl Times {
     }
 }
 
-/// Returns whether this is the sample that begins a flush of the block layer.
+/// Returns whether this sample begins a flush of the block layer.
 fn is_own_flush(begin: &PartView<'_>) -> bool {
     begin.is("block_rq_issue") && begin.int("nr_sector") == 0
 }
@@ -149,10 +149,10 @@ fn is_flushed_before(span: &SpanView<'_>) -> bool {
     begin.int("nr_sector") != 0 && begin.text("rwbs").starts_with(b"F")
 }
 
-/// Returns whether the request is a write that completes a second time, after a flush. Such a request began with a flag for a
-/// flush, and was issued without this flag.
+/// Returns whether the request is a write that completes a second time, after a flush. The flags of such a write ask for a
+/// flush at its begin, and no longer when the write is issued.
 fn completes_twice(span: &SpanView<'_>) -> bool {
-    // The completion of a flush that a task asks for looks like the second completion of a write to sector 0.
+    // For a write to sector 0, the second completion cannot be told from the completion of a flush.
     let begin = span.begin();
     let Some(issue) = issue(span).filter(|_| begin.uint("sector") != 0) else { return false };
     let is_fua = |part: &PartView<'_>| {
@@ -166,19 +166,18 @@ fn completes_once(span: &SpanView<'_>) -> bool {
     !completes_twice(span)
 }
 
-/// Returns the last sample of `block_rq_issue`. There may be several, because a busy device may refuse a request.
+/// Returns the last `block_rq_issue` of the request. A busy device may refuse a request, which is then issued again.
 fn issue<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("block_rq_issue")
 }
 
-/// Returns the sample with the final size of the request: other requests may have been merged into it before it was issued.
+/// Returns the sample with the final size of the request, after other requests were merged into it.
 fn largest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     issue(span).unwrap_or_else(|| span.begin())
 }
 
-/// Returns the name of the operation in `rwbs`, a text that `blk_fill_rwbs()` in kernel/trace/blktrace.c writes. It has
-/// an F if a flush comes before the operation, then a letter for the operation, then flags. A flush request is an empty
-/// write with this F.
+/// Returns the name of the operation in `rwbs`, a text that `blk_fill_rwbs()` in kernel/trace/blktrace.c writes: an `F` if a
+/// flush comes first, a letter for the operation, then flags. A request to flush is a write without data with this `F`.
 fn operation(begin: &PartView<'_>) -> &'static str {
     let rwbs = begin.text("rwbs");
     if rwbs.starts_with(b"F") && begin.int("nr_sector") == 0 {
@@ -205,11 +204,11 @@ mod tests {
     const FIELDS: &[&str] =
         &["unsigned int dev", "u64 sector", "unsigned int nr_sector", "int error", "char rwbs[8]", "char comm[8]"];
 
-    /// A request: its sector, and its begin and end in ms.
+    /// A request: its sector, when it begins and when it ends, in ms.
     type Request = (i64, u64, Option<u64>);
 
-    /// Runs the source on the requests. Returns the tasks that lack spans, each with the number of its gaps, and the
-    /// number of spans whose end was not seen.
+    /// Runs the source on these requests. Returns the tasks that lack spans with the numbers of their gaps, and the number
+    /// of spans whose end was not seen.
     fn missing(requests: &[Request], events: &[&'static str]) -> (Vec<(i32, u64)>, u64) {
         let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
         let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
@@ -234,9 +233,9 @@ mod tests {
             // Two requests are open at the end.
             (&[seen(10, 1), seen(20, 300), (30, 280, None), (40, 301, None)], 0),
             (&[seen(10, 1), (20, 5, None), seen(30, 300)], 1),
-            // The second request has no completion, but a later request for the same sectors shows that it is over.
+            // The second request has no completion. A later request for the same sectors shows that it is over.
             (&[seen(10, 1), (20, 5, None), seen(20, 300), seen(30, 301)], 1),
-            // Two requests for the same sectors at the same time.
+            // Two requests for the same sectors are open at the same time.
             (&[seen(10, 1), (20, 5, Some(10)), (20, 6, Some(11)), seen(30, 300)], 0),
             (&[(10, 1, None), (20, 2, None), (30, 100, None)], 0),
             (&[1, 2, 3, 4, 5, 6, 7, 8, 20].map(|at| (at, at as u64, None)), 8),
@@ -245,13 +244,12 @@ mod tests {
             let tasks = if expected == 0 { vec![] } else { vec![(7, expected)] };
             assert_eq!(missing(requests, &all), (tasks, expected), "{requests:?}");
         }
-        // A merged request has no completion. A recording without the events of merges does not show which requests were
-        // merged.
+        // A merged request has no completion. Without the events of merges, nobody knows which requests were merged.
         assert_eq!(missing(rows[1].0, &[START, COMPLETE]).1, 0);
     }
 
-    /// Runs the source on samples of requests to sector `sector`: the event, the time in ms, the number of sectors and `rwbs`.
-    /// Returns for each span how long it was, and for how long it was queued, waited for a flush and was on the device, in ms.
+    /// Runs the source on samples of requests to `sector`: event, time in ms, number of sectors, and `rwbs`. Returns, for
+    /// each span in ms: its duration, and how long it was queued, waited for a flush, and was on the device.
     fn times(sector: i64, samples: &[(&str, u64, i64, &str)]) -> Vec<[u64; 4]> {
         let events = [START, "block:block_rq_issue", "block:block_rq_insert", COMPLETE, DISCARDS[2]];
         let events = events.map(|name| MadeEvent { name, fields: FIELDS, print: "\"\"" });
@@ -260,7 +258,7 @@ mod tests {
         for &(event, ms, nr_sector, rwbs) in samples {
             let mut bytes = [0; 8];
             bytes[..rwbs.len()].copy_from_slice(rwbs.as_bytes());
-            // The completion of the kernel's own flush has an impossible sector.
+            // The completion of a flush of the block layer has an impossible sector.
             let sector = match (rwbs, event) {
                 ("FF", COMPLETE) => i64::MAX,
                 ("FF", _) => 0,
@@ -295,17 +293,17 @@ mod tests {
     fn a_write_ends_with_the_last_flush_that_it_needs() {
         let [issue, insert] = ["block:block_rq_issue", "block:block_rq_insert"];
         let data = |ms, rwbs| [(insert, ms, 2, rwbs), (issue, ms + 1, 2, rwbs), (COMPLETE, ms + 3, 2, rwbs)];
-        // Flushes before and after the data.
+        // A flush before the data, and one after it.
         let both = [&[(START, 1, 2, "FWFSM")], &data(11, "WSM")[..], &[(COMPLETE, 19, 0, "WSM")]].concat();
         assert_eq!(times(8, &both), [[18, 1, 15, 2]]);
-        // Of the completions of a write to sector 0, only the first one can be distinguished from the completion of a flush.
+        // For a write to sector 0, only the first completion can be told from that of a flush.
         assert_eq!(times(0, &both), [[13, 1, 10, 2]]);
-        // A flush after the data only: the device has no FUA.
+        // A flush only after the data, because the device has no FUA.
         let after = [&[(START, 1, 2, "WFS")], &data(2, "WS")[..], &[(COMPLETE, 9, 0, "WS")]].concat();
         assert_eq!(times(8, &after), [[8, 2, 4, 2]]);
         // The device has FUA, so there is one completion.
         assert_eq!(times(8, &[&[(START, 1, 2, "WFS")], &data(2, "WFS")[..]].concat()), [[4, 2, 0, 2]]);
-        // The flush before the data has failed, so the data was never issued.
+        // The flush before the data failed, so the data was never issued.
         assert_eq!(times(8, &[(START, 1, 2, "FWS"), (COMPLETE, 5, 2, "WS")]), [[4, 0, 0, 0]]);
     }
 }

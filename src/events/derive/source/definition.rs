@@ -1,4 +1,4 @@
-//! The definition of a source: rules for its events, fields and options.
+//! The definition of a source: its rules, fields and options.
 
 use std::borrow::Cow;
 
@@ -17,66 +17,65 @@ use crate::{
     },
 };
 
-/// The name of a span's task: an option of all sources, and a field of some sources.
+/// The name of the task that a span belongs to: an option of all sources, and a field of some.
 const COMM: &str = "comm";
 
-/// A built-in source.
+/// A built-in source, such as `offcpu`.
 #[derive(Debug)]
 pub struct SourceDefinition {
-    /// The part before the colon in the names of its events; empty if they have none.
+    /// The part before the colon in the source's name; empty if there is none.
     pub system: &'static str,
     /// Its name in selectors.
     pub name: &'static str,
-    /// What a span is, as the end of a sentence: "the time for which ...".
+    /// What a span of the source is, as the end of a sentence: "the time for which ...".
     pub about: &'static str,
-    /// A selector that shows its options.
+    /// A selector that shows some of its options.
     pub example: &'static str,
-    /// What the samples of each event do. A sample applies the rules of its event in this order.
+    /// What each sample does to spans. A sample applies all rules for its event, in this order.
     pub rules: &'static [Rule],
-    /// Whether several spans with the same key may be open.
+    /// What happens if a span begins while another span with the same key is open.
     pub nesting: Nesting,
-    /// The task of a span.
+    /// Which task a span belongs to.
     pub task: SpanTask,
-    /// Where its events happen.
+    /// In which tasks the events of a span happen.
     pub scope: Scope,
-    /// Options without a value.
+    /// The options without a value.
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
-    /// Whether its spans are short. If a short span stays open for long, its end was not delivered. For example, some kernels
-    /// do not deliver an end in an interrupt that hits an idle task.
+    /// Whether spans are short. If such a span stays open for long, its end was not delivered. For example, some kernels do
+    /// not deliver an end in an interrupt of an idle task.
     pub ends_soon: bool,
-    /// A function that makes a filter for the source's events from the options. It saves work only: the spans are
-    /// filtered in any case.
+    /// Makes a filter for the kernel from the options, which saves work. perf-prof filters the spans in any case.
     pub narrow: Option<Narrow>,
 }
 
-/// A function that makes a filter for events from the options. Returns `None` if the options allow no such filter.
+/// Makes a filter for events from the options. Returns `None` if the options allow none.
 type Narrow = fn(&[SpanOption]) -> Option<String>;
 
-/// Whether the events of a span happen in its own task or in any task. This decides how tasks are selected.
+/// In which tasks the events of a span happen. This determines which events are needed for a selected task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// In the task of the span.
+    /// Only in the task that the span belongs to.
     Task,
-    /// Also in other tasks, for example in the task that wakes it.
+    /// Also in other tasks, for example in the task that wakes the span's task.
     Machine,
 }
 
-/// A rule: what the samples of an event do.
+/// What the samples of an event do to spans.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     event: RuleEvent,
-    /// The fields that the probe of the source's function reads: for each, its name and its fetch argument.
+    /// For a rule of the source's function: the fields that its probe reads, each with the name and the fetch argument.
     arguments: &'static [(&'static str, &'static str)],
     action: Action,
-    /// The key of the span. For example, `dev+sector` is a key of two parts.
+    /// The key of the span. Samples with the same key belong to the same span.
     ///
-    /// * `A+B`: a key of several parts. Each part is a field of the event, `_tid`, `_pid` or `_cpu`: `_cpu+irq`.
-    /// * `A plus B`: one part, the sum of two fields: `dev+sector plus nr_sector`.
-    /// * `A+15`: a number is a constant part: `_tid+15`.
-    /// * `A|B`: alternatives. The rule applies to the span that began last among those with one of the keys:
-    ///   `_tid+sig|_pid+sig`.
+    /// * `A+B`: a key of several parts. Each part is a field of the event, `_tid`, `_pid` or `_cpu`, for example `_cpu+irq`.
+    /// * `A plus B`: a part that is the sum of two fields, for example `dev+sector plus nr_sector`.
+    /// * `A+15`: a part that is a constant number, for example `_tid+15`.
+    /// * `A|B`: alternative keys, for example `_tid+sig|_pid+sig`. Of the open spans with one of them, the span that began
+    ///   last is meant.
     key: &'static str,
     when: Option<&'static str>,
     presence: Presence,
@@ -84,14 +83,14 @@ pub struct Rule {
     after: Option<OpenCondition>,
 }
 
-/// The event to whose samples a rule applies.
+/// The event of a rule.
 #[derive(Clone, Copy, Debug)]
 enum RuleEvent {
     /// `system:name`
     Tracepoint(&'static str),
     /// A call of the source's function.
     Entry,
-    /// A return from the source's function.
+    /// A return of the source's function.
     Return,
 }
 
@@ -100,13 +99,13 @@ enum RuleEvent {
 pub struct Flag {
     /// Its name.
     pub name: &'static str,
-    /// The filter that the option stands for; empty if it selects nothing.
+    /// The filter that the option stands for; empty if the option is not a filter.
     pub filter: &'static str,
     /// What it selects.
     pub about: &'static str,
 }
 
-/// A field.
+/// A field of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Its name.
@@ -115,24 +114,24 @@ pub struct Field {
     pub about: &'static str,
     /// Its value.
     pub value: ComputeField,
-    /// The texts that it may hold; `None` if they cannot be listed.
+    /// The texts that it can contain; `None` if there is no list.
     pub values: Option<FieldValues>,
-    /// Where the value comes from, so that it can be computed without `value`. If the field is a text for a number,
-    /// this is the source of the number. `None` if only `value` can compute it.
+    /// How a BPF program finds the value, which cannot call `value`. For a text of a number, this is the origin of the
+    /// number. `None` if only `value` can compute it.
     pub origin: Option<SpanOrigin>,
 }
 
-/// The texts that a field may hold. An empty text is always one of them.
+/// The texts that a field can contain. An empty text is always possible too.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldValues {
     /// Returns the texts.
     pub list: fn() -> Vec<Cow<'static, str>>,
-    /// The prefix of the texts for numbers without a name, for example `sys_` in `sys_999`.
+    /// The prefix of texts for numbers without a name, for example `sys_` for `sys_999`; empty if there are none.
     pub unnamed: &'static str,
 }
 
 impl FieldValues {
-    /// Returns whether a field may hold this text, or a text that matches this pattern.
+    /// Returns whether a field can contain this text, or a text that matches this pattern.
     fn may_be(self, text: &str) -> bool {
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         match is_glob(text) {
@@ -154,127 +153,126 @@ impl Rule {
         Rule { event, arguments: &[], action, key, when: None, presence: Presence::Needed, only_if: None, after: None }
     }
 
-    /// The samples open a span.
+    /// A sample opens a span.
     pub const fn begin(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Begin, key)
     }
 
-    /// The samples open a span, unless one with the same key is open.
+    /// A sample opens a span, unless a span with this key is open.
     pub const fn begin_unless_open(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::BeginUnlessOpen, key)
     }
 
-    /// The samples open a span, also if others with the same key are open.
+    /// A sample opens a span, even if spans with this key are open.
     pub const fn begin_another(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::BeginAnother, key)
     }
 
-    /// The samples end the span with the key. If several are open, they end the span that was opened last.
+    /// A sample ends the span with this key. If several are open, it ends the span that was opened last.
     pub const fn end(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::End, key)
     }
 
-    /// The samples end the span with the key. If several are open, they end the span that was opened first.
+    /// A sample ends the span with this key. If several are open, it ends the span that was opened first.
     pub const fn end_first(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::EndFirst, key)
     }
 
-    /// The samples are kept with the open span that has the key.
+    /// A sample is kept with the open span that has this key.
     pub const fn note(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
     }
 
-    /// The samples drop the open span that has the key, because its end is not known.
+    /// A sample drops the open span that has this key, because the end of this span is unknown.
     pub const fn discard(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
-    /// The samples are wakeups. A wakeup drops the open span if it shows that the task has run since the wakeup before.
+    /// A sample is a wakeup. It drops the open span of the woken task if the task must have run since its last wakeup.
     pub const fn discard_woken_again(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::DiscardWokenAgain, key)
     }
 
-    /// The samples come before a span begins. Each is kept under this key, which may differ from the span's key, until a sample
-    /// recalls it. If several samples have the same key, `keep` says whether the first or the last one is kept.
+    /// A sample comes before its span begins. It is kept under this key until a later sample recalls it. The key may differ
+    /// from that of the span. Of several samples with this key, `keep` says whether the first or the last one is kept.
     pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Ahead(keep), key)
     }
 
-    /// The samples recall the sample that [`Rule::ahead`] keeps under this key. The span that the next rules open keeps the
+    /// A sample recalls the sample that [`Rule::ahead`] has kept under this key. The span that the next rules open gets the
     /// recalled sample.
     pub const fn recall(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Recall, key)
     }
 
-    /// The samples drop the sample that [`Rule::ahead`] keeps under this key.
+    /// A sample drops the sample that [`Rule::ahead`] has kept under this key.
     pub const fn forget(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
     }
 
-    /// From this sample on, another task runs on the CPU. `comm` and `tid` are the fields with the task's name and thread
-    /// id.
+    /// A sample reports that another task now runs on the CPU. `comm` and `tid` are the fields that hold its name and its
+    /// thread id.
     pub const fn run(event: &'static str, comm: &'static str, tid: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), tid)
     }
 
-    /// The samples report that the scheduler changes the state of the task in the key. The key of [`Change::Leaves`] is
+    /// A sample reports a change of the state of the task in the key. For [`Change::Leaves`], the key is
     /// `prev_pid+prev_state`.
     pub const fn schedule(event: &'static str, key: &'static str, change: Change) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Schedule(change), key)
     }
 
-    /// The samples report a change of the flushes of a device, whose number is the first part of the key.
+    /// A sample reports a change of the flushes of a device. The first part of the key is the device's number.
     pub const fn flush(event: &'static str, key: &'static str, change: FlushChange) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Flush(change), key)
     }
 
-    /// A call of the source's function opens a span. `arguments` are the fields that the probe reads, each with its fetch
-    /// argument.
+    /// A call of the source's function opens a span. `arguments` are the fields that the probe reads: for each, the name and
+    /// the fetch argument.
     pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }
     }
 
-    /// A return from the source's function ends the span.
+    /// A return of the source's function ends the span.
     pub const fn end_at_return(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Return, Action::End, key) }
     }
 
-    /// Applies the rule only to samples that pass this filter.
+    /// Limits the rule to samples that pass this filter.
     pub const fn when(self, filter: &'static str) -> Rule {
         Rule { when: Some(filter), ..self }
     }
 
-    /// Applies the rule only if the open span with this key meets the condition, or if no span with this key is open.
+    /// Limits the rule: if a span with this key is open, it must meet the condition.
     pub const fn after(self, condition: OpenCondition) -> Rule {
         Rule { after: Some(condition), ..self }
     }
 
-    /// Marks the event as optional: the source also works without it.
+    /// Makes the event optional: the source works without it.
     pub const fn optional(self) -> Rule {
         Rule { presence: Presence::Optional, ..self }
     }
 
-    /// Marks the event as one that only recordings need: live runs do not open it, because another event has the same
-    /// information.
+    /// Limits the event to recordings. Live runs do not open it, because another event contains the same information.
     pub const fn only_recorded(self) -> Rule {
         Rule { presence: Presence::OnlyRecorded, ..self }
     }
 
-    /// Applies the rule only on kernels whose event has this field.
+    /// Limits the rule to kernels on which the event has this field.
     pub const fn with_field(self, name: &'static str) -> Rule {
         Rule { only_if: Some(FieldCondition::Has(name)), ..self }
     }
 
-    /// Applies the rule only on kernels whose event does not have this field.
+    /// Limits the rule to kernels on which the event lacks this field.
     pub const fn without_field(self, name: &'static str) -> Rule {
         Rule { only_if: Some(FieldCondition::Lacks(name)), ..self }
     }
 
-    /// Returns the rule with its event. `function` is the function of the source.
+    /// Resolves the rule for a selector. `function` is the function that the user named.
     pub(crate) fn resolve(&self, function: Option<&Probe>) -> SpanRule {
         let probe = |kind| match function {
             Some(probe) => EventKind::Probe(Probe { kind, ..probe.clone() }),
-            // Not reached: only sources with a function have rules for entries and returns.
+            // Not reached: only sources of functions have rules for calls and returns.
             None => EventKind::Tracepoint { system: String::new(), name: String::new() },
         };
         let event = match self.event {
@@ -312,12 +310,12 @@ impl Field {
         Field { name, about, value, values: None, origin: None }
     }
 
-    /// Lists the texts that the field may hold. `unnamed` is the prefix of texts for numbers without a name.
+    /// Sets the texts that the field can contain. `unnamed` is the prefix of texts for numbers without a name.
     pub const fn one_of(self, list: fn() -> Vec<Cow<'static, str>>, unnamed: &'static str) -> Field {
         Field { values: Some(FieldValues { list, unnamed }), ..self }
     }
 
-    /// Sets the origin of the value. For a text that depends on a number, it is the origin of the number.
+    /// Sets where a BPF program finds the value. For a text of a number, this is the origin of the number.
     pub const fn is(self, origin: SpanOrigin) -> Field {
         Field { origin: Some(origin), ..self }
     }
@@ -351,7 +349,7 @@ impl Field {
         Field::new(name, about, ComputeField::Text(value))
     }
 
-    /// Text that depends on a number only.
+    /// Text that is made from a number alone.
     pub const fn text_of_number(
         name: &'static str,
         about: &'static str,
@@ -361,14 +359,14 @@ impl Field {
         Field::new(name, about, ComputeField::TextOfNumber(number, text))
     }
 
-    /// An array of unsigned numbers of 64 bits.
+    /// An array of unsigned 64-bit numbers.
     pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
         Field::new(name, about, ComputeField::Words(value))
     }
 }
 
 impl SourceDefinition {
-    /// Returns the fields of its events.
+    /// Returns the fields of the source's spans.
     pub fn span_fields(&self) -> Vec<SpanField> {
         let field = |field: &Field| SpanField {
             name: field.name.to_owned(),
@@ -380,26 +378,26 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns whether events are missing if a span of the source stays open for long. This holds only if the run has the
-    /// events of all `Discard` rules: otherwise, a span may stay open although no event is missing. `discards` is the number
-    /// of `Discard` rules whose events the run has.
+    /// Returns whether a span that stays open for long shows that events are missing. This needs the events of all `Discard`
+    /// rules: without them, spans stay open although no event is missing. `discards` is the number of `Discard` rules whose
+    /// events the run receives.
     pub(crate) fn misses_ends(&self, discards: usize) -> bool {
         let all = self.rules.iter().filter(|rule| rule.action == Action::Discard);
         self.ends_soon && all.count() == discards
     }
 
-    /// Returns whether the arguments of its events may point to strings.
+    /// Returns whether the source has the option `str`: arguments of its events point to strings.
     pub(super) fn has_strings(&self) -> bool {
         self.flags.iter().any(|flag| flag.name == STRINGS)
     }
 
-    /// Returns fields for the strings to which the arguments of its events point; none if it has no such strings.
+    /// Returns the fields that the option `str` adds; none if the source has no such option.
     pub(crate) fn string_fields(&self) -> impl Iterator<Item = SpanField> {
         self.has_strings().then(syscall::string_fields).into_iter().flatten()
     }
 
-    /// Returns the filter for the source's spans: the user's filter and the filters of the options. `fields` are the fields of
-    /// the source and the arguments of its probes.
+    /// Returns the filter for the source's spans, made of the user's filter and the options. `fields` are the fields of the
+    /// source and the arguments of its probes.
     pub(crate) fn filter(
         &self,
         spec: &SpanSpec,
@@ -421,19 +419,19 @@ impl SourceDefinition {
             fields: self.field_names(),
         };
         if let Some(text) = filter {
-            // Parse the user's filter alone first, so that the message shows only what the user wrote.
+            // Check the user's filter alone first: the message then quotes only what the user wrote.
             Filter::parse(text, &format.format).map_err(|error| wrong(text, error))?;
         }
         let text = parts.join(" && ");
         let filter = Filter::parse(&text, &format.format).map_err(|error| wrong(&text, error))?;
         for (field, text) in format.texts_of(&filter) {
-            // A field that is not one of the source's own is an argument of a probe, which may hold any text.
+            // Other fields are arguments of a probe, which can contain any text.
             self.fields.get(field).map_or(Ok(()), |field| self.check_value(field, text))?;
         }
         Ok(Some(filter))
     }
 
-    /// Fails if a field can never hold this text, or a text that matches this pattern.
+    /// Fails if the field can never contain this text, or a text that matches this pattern.
     fn check_value(&self, field: &Field, text: &str) -> Result<(), SpanError> {
         const FEW: usize = 32;
         let Some(values) = field.values.filter(|values| !values.may_be(text)) else { return Ok(()) };
@@ -448,14 +446,14 @@ impl SourceDefinition {
         })
     }
 
-    /// Returns the task names, which may have wildcards, that the option `comm=` selects; empty for all tasks. If the source
-    /// has a field `comm`, the result is empty, because the names are a part of the filter instead.
+    /// Returns the names and patterns of the option `comm=`; empty if all tasks are selected. Also empty if the source has a
+    /// field `comm`: then the option is part of the filter.
     pub(crate) fn comms(&self, spec: &SpanSpec) -> Vec<String> {
         let names = spec.options.iter().filter(|option| self.is_name_of_task(option));
         names.flat_map(|option| &option.values).cloned().collect()
     }
 
-    /// Returns whether this is the option `comm=` of a source without a field `comm`.
+    /// Returns whether this is the option `comm=`, and the source has no field `comm`.
     fn is_name_of_task(&self, option: &SpanOption) -> bool {
         option.name == COMM && !option.values.is_empty() && !self.has_name_of_task()
     }
@@ -464,7 +462,7 @@ impl SourceDefinition {
         self.fields.iter().any(|field| field.name == COMM)
     }
 
-    /// Returns whether its spans end on the CPU on which they began.
+    /// Returns whether spans end on the CPU on which they began.
     pub(super) fn stays_on_its_cpu(&self) -> bool {
         self.rules.iter().all(|rule| rule.key.split(['+', '|']).any(|field| field == "_cpu"))
     }
@@ -476,7 +474,7 @@ impl SourceDefinition {
         names.join(", ") + option
     }
 
-    /// Returns the filter of an option; `None` if the option has no filter.
+    /// Returns the filter that an option stands for; `None` if it stands for none.
     fn option(&self, option: &SpanOption) -> Result<Option<String>, SpanError> {
         let SpanOption { name, values } = option;
         if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {
@@ -509,7 +507,7 @@ impl SourceDefinition {
     }
 }
 
-/// Returns whether a filter would parse this text as a number.
+/// Returns whether a filter would read this text as a number.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16).is_ok());
     digits.unwrap_or_else(|| text.parse::<i64>().is_ok())

@@ -5,16 +5,16 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// The number of bytes that a return takes off the stack. On x86, this is the return address; other processors have it
-/// in a register.
+/// How many bytes a return takes off the stack. On x86, this is the return address. Other processors return through a
+/// register.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 const POPPED: &str = "\\8";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 const POPPED: &str = "\\0";
 
-/// The stack pointer at a call identifies the call. The kernel does not report the return of a call that ends by
-/// longjmp() or an exception. It follows at most 64 open calls of a task, and does not report the returns of further
-/// ones. A call without a return stays open until another call has the same stack pointer, so no other return ends it.
+/// The stack pointer identifies a call. The kernel does not report the return of a call that longjmp() or an exception ends.
+/// Of more than 64 nested calls in a task, it reports only the returns of the outermost 64. A call without a reported return
+/// stays open until another call has the same stack pointer. So a return never ends the wrong call.
 pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
     system: "function",
     name: "function",

@@ -8,11 +8,10 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// The CPU is a part of the key because the timer of a sleep is on the stack of its task. Before the timer's function
-/// has returned on one CPU, the task may run again on another CPU and start a new timer at the same address.
+/// The CPU is part of the key. A sleeping task has its timer on its stack. The task may run on another CPU, and start a
+/// timer at the same address, before the function of the first timer has returned.
 ///
-/// A timer may be started several times before it expires. Each start sets a new expiry time, so only the last start
-/// counts.
+/// A timer may be started several times before it expires. Each start sets a new expiry time, so the last start counts.
 pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
     system: "",
     name: "hrtimer",
@@ -38,7 +37,7 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
         Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))
         }),
-        // `now` and `expires` are times of the timer's clock, which may differ from the clock of the events.
+        // `now` and `expires` are times of the timer's clock, which may not be the perf clock.
         Field::time("late", "ns after its time at which the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().int("now").saturating_sub(start.int("expires")).max(0) as u64)
         }),
@@ -57,8 +56,8 @@ fn start<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("hrtimer_start")
 }
 
-/// Returns the sample of the timer's start if a task started the timer. Returns `None` if an interrupt started it,
-/// because the task in the sample is then the interrupted one.
+/// Returns the start of the timer if a task started it. Returns `None` if an interrupt did: the sample's task is then only
+/// the interrupted task.
 fn starter<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     start(span).filter(|start| !start.is_in_interrupt())
 }
@@ -93,7 +92,7 @@ mod tests {
             sample(start, 5_000_007, 0, 120, &[("hrtimer", 0x20), ("expires", 6_000)]),
             sample(cancel, 5_000_007, 0, 130, &[("hrtimer", 0x20)]),
             sample(entry, 0, 1, 200, &[("hrtimer", 0x10), ("now", 6_040), ("function", 0xabc)]),
-            // The task starts a timer at the same address before the function has returned.
+            // The task starts a timer at the same address before the function returns.
             sample(start, 5_000_008, 0, 210, &[("hrtimer", 0x10), ("expires", 7_000)]),
             sample(entry, 0, 0, 220, &[("hrtimer", 0x10), ("now", 7_001), ("function", 0xdef)]),
             sample(exit, 0, 1, 230, &[("hrtimer", 0x10)]),

@@ -5,7 +5,7 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanOrigin, SpanTask};
 
-/// The handlers of a shared interrupt line run one after the other, each with its own entry and exit event
+/// The handlers of a shared interrupt line run one after another. Each has an entry event and an exit event
 /// (`__handle_irq_event_percpu()` in kernel/irq/handle.c).
 pub(super) const IRQ: SourceDefinition = SourceDefinition {
     system: "",

@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// The key is the thread, because each virtual CPU is a thread of its own. The number of the virtual CPU is not in the
-/// key, because it is the same in several virtual machines.
+/// The key is the thread, because each virtual CPU has a thread. The number of the virtual CPU would be ambiguous: several
+/// virtual machines have a CPU 0.
 pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
     system: "",
     name: "kvm-exit",
@@ -25,7 +25,7 @@ pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
             span.begin().uint("vcpu_id")
         }),
         Field::address("rip", "address of the instruction at which the guest exited", |span| {
-            // On arm64, the field has another name.
+            // The field's name on arm64.
             span.begin().uint("guest_rip") | span.begin().uint("vcpu_pc")
         }),
     ],
@@ -33,8 +33,8 @@ pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the reason in the text of a `kvm_exit` sample. The text begins with `vcpu 0 reason HLT rip 0x` on x86, and
-/// with `TRAP: HSR_EC: 0x0001 (WFx), PC: 0x` or `IRQ: ` on arm64.
+/// Returns the reason from the text of a `kvm_exit` sample. On x86, the text starts with `vcpu 0 reason HLT rip 0x`. On
+/// arm64, it starts with `TRAP: HSR_EC: 0x0001 (WFx), PC: 0x` or `IRQ: `.
 fn reason(text: &[u8]) -> &[u8] {
     let find = |text: &[u8], part: &[u8]| text.windows(part.len()).position(|at| at == part);
     let between = |from: &[u8], to: &[u8]| {
@@ -52,7 +52,7 @@ fn reason(text: &[u8]) -> &[u8] {
 mod tests {
     use super::{super::made::*, *};
 
-    /// The print format is the kernel's, with fewer reasons.
+    /// The kernel's print format, with fewer reasons.
     const EVENTS: [MadeEvent; 2] = [
         MadeEvent {
             name: "kvm:kvm_exit",
@@ -80,7 +80,7 @@ mod tests {
         let spans = run.spans(&[
             sample(entry, 7, 90, &[("vcpu_id", 0)]),
             sample(exit, 7, 100, &[("exit_reason", 30), ("isa", 1), ("guest_rip", 0x1000), ("vcpu_id", 0)]),
-            // Another virtual machine.
+            // A virtual CPU of another virtual machine.
             sample(exit, 8, 110, &[("exit_reason", 12), ("isa", 1), ("guest_rip", 0x2000), ("vcpu_id", 0)]),
             sample(entry, 7, 150, &[("vcpu_id", 0)]),
             sample(exit, 9, 160, &[("exit_reason", 0x400), ("isa", 2), ("guest_rip", 0x3000), ("vcpu_id", 3)]),

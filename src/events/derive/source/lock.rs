@@ -5,12 +5,12 @@ use perf_prof_format::{abi::system_calls, spec::Nesting};
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// A task may wait for a spin lock while it waits for a mutex, so the address of the lock is a part of the key. One
-/// wait for a mutex has several begin events: the task first spins, then sleeps (`__mutex_lock_common()` in
-/// kernel/locking/mutex.c). As in perf, the wait begins with the first event.
+/// The address of the lock is part of the key, because a task may wait for a spin lock while it waits for a mutex. A wait
+/// for a mutex has several begin events: the task spins first, and sleeps later (`__mutex_lock_common()` in
+/// kernel/locking/mutex.c). As in perf, the first event begins the wait.
 ///
-/// The idle tasks of all CPUs have the id 0. They wait only for spin locks, in interrupts, so each wait stays on its
-/// CPU.
+/// For idle tasks, the CPU is part of the key too, because all idle tasks have the id 0. They wait only for spin locks, in
+/// interrupts, so each of their waits stays on its CPU.
 pub(super) const LOCK: SourceDefinition = SourceDefinition {
     system: "",
     name: "lock",
@@ -54,7 +54,7 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the name of a kind of locks, as in `perf lock contention` (tools/perf/builtin-lock.c). The flags are
+/// Returns the name of a kind of locks, as `perf lock contention` prints it (tools/perf/builtin-lock.c). The flags are
 /// `LCB_F_...` in include/trace/events/lock.h.
 fn kind(flags: u64) -> Option<&'static str> {
     const SPIN: u64 = 1;

@@ -1,4 +1,4 @@
-//! Runs a source on made-up samples, for tests.
+//! Runs a source on samples that tests make.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,17 +16,17 @@ use crate::{
     event::{Context, EventType, Flow, Format, Sample, SpanCounts, SpanPart},
 };
 
-/// An event of a source.
+/// An event that a source needs.
 pub struct MadeEvent {
     /// `system:name`
     pub name: &'static str,
-    /// Its fields, each with its C type.
+    /// The C declarations of its fields.
     pub fields: &'static [&'static str],
     /// Its print format.
     pub print: &'static str,
 }
 
-/// A sample: the task, the CPU, the time, and the numbers in its fields. A field of characters has the bytes of its number.
+/// A sample. A field of characters contains the bytes of its number.
 pub struct MadeSample<'a> {
     pub event: &'a str,
     pub tid: i32,
@@ -35,18 +35,18 @@ pub struct MadeSample<'a> {
     pub fields: &'a [(&'a str, i64)],
 }
 
-/// A source that runs.
+/// A source that is running.
 pub struct MadeRun {
     event: EventType,
     inputs: Vec<EventType>,
     counts: Arc<SpanCounts>,
     context: Arc<Context>,
     engine: Box<dyn Derivation>,
-    /// The spans that were delivered.
+    /// The spans that the source delivered.
     pub delivered: Vec<MadeSpan>,
 }
 
-/// A span that was delivered: its process and its thread, and when it began and ended.
+/// A delivered span: its process and thread, and when it began and ended, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadeSpan {
     pub task: (i32, i32),
@@ -75,12 +75,12 @@ impl MadeEvent {
 }
 
 impl MadeRun {
-    /// Starts a source with this selector and these events.
+    /// Starts the source that this selector selects. `events` are the events that exist.
     pub fn start(source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
         MadeRun::start_in(Context::new(Box::new(NoKernel), 0), source, selector, events)
     }
 
-    /// Like `start`, with this context.
+    /// Like `start`, with a context.
     pub fn start_in(context: Context, source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
         let spec = parse_events(selector).unwrap().remove(0);
         let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
@@ -104,7 +104,7 @@ impl MadeRun {
         MadeRun { event, inputs, counts, context, engine, delivered: Vec::new() }
     }
 
-    /// Notes that a thread belongs to a process, as the kernel's records about tasks do.
+    /// Notes that a thread belongs to a process.
     pub fn belongs(&self, tid: i32, pid: i32) {
         self.context.with_tasks(|tasks| {
             tasks.named_before_run(tid, b"thread");
@@ -112,7 +112,7 @@ impl MadeRun {
         });
     }
 
-    /// Delivers samples. Returns the text lines of the spans.
+    /// Passes samples to the source. Returns the text lines of the delivered spans.
     pub fn spans(&mut self, samples: &[MadeSample<'_>]) -> Vec<String> {
         let mut spans = Vec::new();
         for sample in samples {
@@ -152,12 +152,12 @@ impl MadeRun {
         let _ = self.engine.finish(&mut |_| Flow::Continue(()));
     }
 
-    /// Returns the number of spans whose ends were not seen.
+    /// Returns the number of spans whose end was not seen.
     pub fn unended(&self) -> u64 {
         self.counts.unended()
     }
 
-    /// Returns the number of spans whose ends cannot be told from those of others.
+    /// Returns the number of spans whose end cannot be told from the end of another span.
     pub fn ambiguous(&self) -> u64 {
         self.counts.ambiguous()
     }
@@ -167,22 +167,22 @@ impl MadeRun {
         self.engine.lost(0, 0);
     }
 
-    /// Returns the tasks that lack spans, each with the number of its gaps.
+    /// Returns the tasks that lack spans, and the numbers of their gaps.
     pub fn gaps(&self) -> Vec<(i32, u64)> {
         self.counts.incomplete().tasks().into_iter().map(|(task, gaps)| (task, gaps.count)).collect()
     }
 
-    /// Returns for how long the dropped spans may have lasted together, in ns.
+    /// Returns the maximum total duration of the dropped spans, in ns.
     pub fn missing(&self) -> u64 {
         self.counts.incomplete().missing()
     }
 
-    /// Returns the CPUs of whose idle task no event was delivered.
+    /// Returns the CPUs that delivered no event of their idle task.
     pub fn cpus_without_idle_events(&self) -> Vec<u32> {
         self.counts.incomplete().cpus_without_idle_events()
     }
 
-    /// Returns four counts: opened, ended and dropped spans, and ends without a begin.
+    /// Returns the numbers of opened spans, of ended spans, of dropped spans, and of ends without a begin.
     pub fn counts(&self) -> [u64; 4] {
         let counts = &self.counts;
         assert_eq!(counts.opened(), counts.ended() + counts.open() + counts.dropped());

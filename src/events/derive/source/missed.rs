@@ -1,4 +1,4 @@
-//! Tests of the scheduler's sources when some events are not delivered, although no loss was reported.
+//! Tests of the scheduler's sources for events that were not delivered, although no loss was reported.
 
 use proptest::prelude::*;
 
@@ -35,12 +35,12 @@ fn wakeup(cpu: u32, time: u64, task: i64) -> Event {
     (WAKEUP, cpu, time, vec![("pid", task), ("target_cpu", cpu.into())])
 }
 
-/// Starts a source and delivers events to it. Returns the run and the text lines of its spans.
+/// Runs a source on these events. Returns the run and the text lines of its spans.
 fn run(source: &SourceDefinition, events: &[Event]) -> (MadeRun, Vec<String>) {
     run_selected(source, source.name, events)
 }
 
-/// Like `run`, with the options of a selector. Task 7 has the name `thread`.
+/// Like `run`, for a selector with options. Task 7 is called `thread`.
 fn run_selected(source: &SourceDefinition, selector: &str, events: &[Event]) -> (MadeRun, Vec<String>) {
     let names: &[&str] = match source.name {
         "oncpu" => &[SWITCH],
@@ -53,7 +53,7 @@ fn run_selected(source: &SourceDefinition, selector: &str, events: &[Event]) -> 
     let mut run = MadeRun::start(source, selector, &inputs);
     run.belongs(7, 7);
     let samples = events.iter().filter(|(event, ..)| names.contains(event));
-    // A switch happens in the task that leaves the CPU.
+    // A switch happens in the task that leaves the CPU. All other events happen in the idle task.
     let task =
         |fields: &[(&str, i64)]| fields.iter().find(|field| field.0 == "prev_pid").map_or(0, |field| field.1 as i32);
     let samples: Vec<MadeSample<'_>> = samples
@@ -63,7 +63,7 @@ fn run_selected(source: &SourceDefinition, selector: &str, events: &[Event]) -> 
     (run, lines)
 }
 
-/// Task 7 naps on CPU 1, and task 8 computes on CPU 0. At the end of each nap, the idle task of CPU 1 wakes task 7 and switches
+/// Task 7 naps on CPU 1 while task 8 runs on CPU 0. At the end of each nap, the idle task of CPU 1 wakes task 7 and switches
 /// to it.
 fn naps(events: Idle) -> Vec<Event> {
     let mut all = vec![switch(0, 1, (5, SLEEPS), 8), switch(1, 2, (6, SLEEPS), 7), wakeup(0, 3, 9)];
@@ -98,7 +98,7 @@ fn a_source_without_missing_events_is_complete() {
 fn a_cpu_without_events_of_its_idle_task_and_the_tasks_that_lack_spans_are_known() {
     for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
         let (run, _) = run(source, &naps(Idle::Missing));
-        // The gap in a nap is found when the next nap begins, so the gap in the last of the ten naps is not found.
+        // The next nap shows what was missing in a nap, so nothing shows it for the last of the ten naps.
         assert_eq!((run.gaps(), run.cpus_without_idle_events()), (vec![(7, 9)], vec![1]), "{}", source.name);
     }
 }
@@ -113,7 +113,7 @@ fn only_tasks_whose_names_are_selected_lack_spans() {
     }
 }
 
-/// The switches to task 7 are not delivered. No span of this task may include the time of such a switch.
+/// The switches to task 7 are not delivered, so no span of task 7 may cover the time of such a switch.
 #[test]
 fn no_span_is_made_over_a_switch_that_was_not_delivered() {
     let of_task = |line: &&String| line.contains("pid=7");
@@ -132,7 +132,7 @@ fn a_wakeup_that_was_not_delivered_ends_no_span_and_is_counted() {
     let events = [
         switch(0, 1, (8, SLEEPS), 7),
         switch(0, 200, (7, SLEEPS), 9),
-        // Between these switches, task 7 was woken, but the wakeup is not delivered.
+        // Task 7 was woken between these switches, but the wakeup is not delivered.
         switch(0, 300, (9, 0), 7),
         switch(0, 400, (7, SLEEPS), 9),
     ];
@@ -143,7 +143,7 @@ fn a_wakeup_that_was_not_delivered_ends_no_span_and_is_counted() {
     }
 }
 
-/// Between its two wakeups, the task ran and slept again, but none of its switches in this time was delivered.
+/// Between its two wakeups, task 7 ran and slept again. None of its switches in this time is delivered.
 #[test]
 fn a_wait_ends_before_the_task_is_woken_again() {
     let begins = [switch(1, 1, (6, SLEEPS), 7), switch(1, 200, (7, SLEEPS), 0)];
@@ -171,7 +171,7 @@ fn a_wait_ends_before_the_task_is_woken_again() {
 fn a_task_that_is_woken_while_it_is_preempted_goes_on_waiting() {
     let events = [
         switch(0, 1, (6, SLEEPS), 7),
-        // Task 7 was about to sleep.
+        // Task 7 is preempted when it is about to sleep.
         switch(0, 200, (7, PREEMPTED), 8),
         wakeup(1, 210, 7),
         switch(0, 220, (8, 0), 7),
@@ -188,7 +188,7 @@ fn a_task_that_is_woken_while_it_is_preempted_goes_on_waiting() {
     }
 }
 
-/// `record -p` of a waker and of the task that it wakes.
+/// As in a recording of `record -p`, if both the waker and the woken task are selected.
 #[test]
 fn a_wakeup_that_is_delivered_to_two_tasks_begins_one_wait() {
     for source in [&RUNQUEUE, &TASK_STATE] {
@@ -201,11 +201,11 @@ fn a_wakeup_that_is_delivered_to_two_tasks_begins_one_wait() {
 /// A step on a machine with two CPUs and four tasks.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The task on a CPU is preempted, or goes to sleep, and another task comes.
+    /// The task on a CPU is preempted or goes to sleep, and another task runs.
     Switch { cpu: u32, next: i64, sleeps: bool },
     /// The task on a CPU, or an interrupt there, wakes a task.
     Wake { cpu: u32, task: i64 },
-    /// The task on a CPU is about to sleep. Until it sleeps, another task may wake it.
+    /// The task on a CPU sets its state to sleep. Another task may wake it before it sleeps.
     SetState { cpu: u32 },
 }
 
@@ -224,13 +224,13 @@ enum Doing {
     Sleeps,
 }
 
-/// A machine: the task that runs on each CPU, and for each task what it does and since when.
+/// A machine: which task runs on each CPU, and for each task what it does and since when.
 struct Machine {
     running: [i64; 2],
     tasks: [(Doing, Option<u64>); 5],
-    /// Whether each task is about to sleep.
+    /// Which tasks have set their state to sleep.
     is_state_set: [bool; 5],
-    /// The intervals of the tasks that ended: the task, the begin, the end, and what the task did.
+    /// What the tasks did: for each interval that ended, the task, the begin, the end, and the activity.
     intervals: Vec<(i64, u64, u64, Doing)>,
 }
 
@@ -245,8 +245,8 @@ impl Machine {
         self.intervals.extend(since.map(|since| (task, since, time, was)));
     }
 
-    /// Carries out the steps that are possible and returns their events. With [`Idle::Missing`], the events of the idle task of
-    /// CPU 1 are left out.
+    /// Carries out the possible steps and returns their events. With [`Idle::Missing`], leaves out the events of the idle
+    /// task of CPU 1.
     fn events(&mut self, steps: &[Step], idle: Idle) -> Vec<Event> {
         let mut events = Vec::new();
         for (time, step) in (1..).zip(steps) {
@@ -294,7 +294,7 @@ impl Machine {
         events
     }
 
-    /// Returns the true spans of a source: for each task, from its first known change of state on.
+    /// Returns the true spans of a source. The spans of a task start with its first known change of state.
     fn truths(&self, source: &str) -> Vec<(i64, u64, u64)> {
         let wanted = |doing: Doing| match source {
             "oncpu" => doing == Doing::Runs,
@@ -305,7 +305,7 @@ impl Machine {
         if source != "offcpu" {
             return all.map(|&(task, begin, end, _)| (task, begin, end)).collect();
         }
-        // An off-CPU time lasts from the end of a task's run to the begin of its next run.
+        // A task is off the CPU from the end of one run to the begin of its next run.
         let runs: Vec<_> = self.intervals.iter().filter(|interval| interval.3 == Doing::Runs).collect();
         let begins = |task| self.intervals.iter().filter(move |other| other.0 == task && other.3 == Doing::Waits);
         runs.iter()
@@ -318,16 +318,16 @@ impl Machine {
 }
 
 proptest! {
-    /// If all events are delivered, the source makes all spans. If the events of a CPU's idle task are not delivered, some
-    /// spans may be missing too, but no span is wrong.
+    /// If all events are delivered, the source makes all spans. If the events of an idle task are not delivered, spans may
+    /// be missing, but no span is wrong.
     #[test]
     fn no_span_is_wrong_without_the_events_of_an_idle_task(steps in prop::collection::vec(step(), 0..300)) {
         for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
             for idle in [Idle::Delivered, Idle::Missing] {
                 let mut machine = Machine::new();
-                // `task-state` cannot detect one case: both the wakeup of a sleeping task and the switch to it are
-                // missing, and the next wakeup comes while the task runs. The task seems to have slept until this
-                // wakeup.
+                // `task-state` cannot detect one case, so it gets no steps of this kind. Neither the wakeup of a sleeping
+                // task nor the switch to it is delivered, and the next wakeup comes while the task runs. The task seems to
+                // sleep until then.
                 let is_possible = |step: &&Step| {
                     !matches!(step, Step::SetState { .. }) || idle == Idle::Delivered || source.name != "task-state"
                 };

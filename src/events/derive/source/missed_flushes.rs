@@ -1,5 +1,5 @@
-//! Tests of flushes in `block-io` when some of their ends are not delivered, although no loss was reported, and when several
-//! queues of a device flush at the same time.
+//! Tests of flushes in `block-io`: ends that were not delivered, although no loss was reported, and several queues of a
+//! device that flush at the same time.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn issue(cpu: u32, ms: u64) -> Event {
     (ISSUE, cpu, ms, "FF")
 }
 
-/// The end of a flush, and of as many waits.
+/// The end of a flush of the block layer, and of this many waits for it.
 fn end(ms: u64, waits: usize) -> Vec<Event> {
     [&[(COMPLETE, 0, ms, "FF")][..], &vec![(COMPLETE, 0, ms, "WS"); waits]].concat()
 }
@@ -55,7 +55,7 @@ fn start(queues: Queues) -> MadeRun {
     run
 }
 
-/// Delivers the events. Waits are those of task 7, and flushes those of task 8.
+/// Passes the events to the source. Task 7 waits for flushes, and task 8 issues the flushes of the block layer.
 fn deliver(run: &mut MadeRun, events: &[Event]) {
     for &(event, cpu, ms, rwbs) in events {
         let mut bytes = [0; 8];
@@ -67,7 +67,7 @@ fn deliver(run: &mut MadeRun, events: &[Event]) {
     }
 }
 
-/// Returns when the delivered spans of a task began and ended, in ms.
+/// Returns when the spans of a task began and ended, in ms.
 fn spans(run: &MadeRun, task: i32) -> Vec<(u64, u64)> {
     let own = run.delivered.iter().filter(|span| span.task.0 == task);
     own.map(|span| (span.begin / MS, span.end / MS)).collect()
@@ -82,7 +82,7 @@ fn a_second_flush_of_a_queue_shows_that_the_first_one_is_over() {
         assert_eq!(spans(&run, 8), [(10, 12), (20, 23)], "{queues:?} {cpu}");
         run.finish();
         assert_eq!((run.unended(), run.ambiguous(), run.gaps()), (1, 0, vec![(8, 1)]));
-        // It lasted until the second one was issued at most.
+        // The first flush lasted at most until the second one was issued.
         assert_eq!(run.missing(), 9 * MS);
     }
 }
@@ -95,13 +95,13 @@ fn of_flushes_of_several_queues_at_the_same_time_nobody_knows_which_has_ended() 
     assert_eq!((spans(&run, 8), spans(&run, 7)), (vec![(11, 13)], vec![(10, 13)]));
     run.finish();
     assert_eq!((run.unended(), run.ambiguous(), run.gaps()), (0, 4, vec![(7, 2), (8, 2)]));
-    // The sums of their times are known.
+    // Nobody knows which flush ended when, but the sum of their durations is known.
     assert_eq!(run.missing(), 2 * (5 + 7) * MS);
 }
 
 #[test]
 fn of_flushes_of_several_queues_nobody_knows_which_one_the_device_has_refused() {
-    // The event may come from the CPU of the issue or from another one.
+    // The device may refuse a flush on the CPU of its issue or on another CPU.
     for refused in [0, 1, 2] {
         let mut run = start(Queues::Unknown);
         deliver(&mut run, &[&[issue(0, 1), issue(1, 2), (REQUEUE, refused, 3, "FF")][..], &end(5, 0)].concat());
@@ -109,7 +109,7 @@ fn of_flushes_of_several_queues_nobody_knows_which_one_the_device_has_refused() 
         run.finish();
         assert_eq!((spans(&run, 8), run.gaps(), run.ambiguous()), (vec![(6, 7)], vec![(8, 2)], 2), "{refused}");
     }
-    // A flush that is alone is the one that is issued again.
+    // If only one flush is open, it must be the refused one.
     let mut run = start(Queues::Unknown);
     let refused = [vec![issue(0, 1), (REQUEUE, 2, 3, "FF"), issue(0, 4)], end(6, 0)].concat();
     deliver(&mut run, &refused);
@@ -121,12 +121,12 @@ fn of_flushes_of_several_queues_nobody_knows_which_one_the_device_has_refused() 
 fn a_wait_does_not_end_with_a_flush_that_began_before_it() {
     let mut run = start(Queues::One);
     deliver(&mut run, &[&[wait(0, 1), issue(0, 2)][..], &end(4, 1), &[wait(0, 5), issue(0, 6)]].concat());
-    // The flush that ends next is over, but its end is not delivered.
+    // A flush whose end is not delivered.
     deliver(&mut run, &[&[wait(0, 10), issue(0, 11)][..], &end(13, 1), &[wait(0, 14), issue(0, 15)]].concat());
     deliver(&mut run, &end(18, 1));
     assert_eq!((spans(&run, 8), spans(&run, 7)), (vec![(2, 4), (11, 13), (15, 18)], vec![(1, 4), (14, 18)]));
     run.finish();
-    // One of the two waits ended at 13 ms, and the other one before 18 ms.
+    // One of the two waits ended at 13 ms, and the other wait ended before 18 ms.
     assert_eq!((run.unended(), run.ambiguous(), run.gaps()), (1, 2, vec![(7, 2), (8, 1)]));
     assert!(run.missing() >= (5 + 1 + 3) * MS, "{}", run.missing());
 }
@@ -142,16 +142,17 @@ fn a_wait_from_before_a_loss_ends_no_later_one() {
     assert_eq!((spans(&run, 8), spans(&run, 7)), (vec![(7, 9), (11, 13)], vec![(10, 13)]));
 }
 
-/// A queue of a device, as block/blk-flush.c has it: one flush at a time, for all waits that began before it was made.
+/// A queue of a device, as in block/blk-flush.c. It has one flush at a time, for all waits that began before the flush was
+/// made.
 #[derive(Default)]
 struct Queue {
-    /// The flush that was made: when it was issued, and the begins of the waits that it will end.
+    /// The current flush: when it was issued, and the begins of the waits that it will end.
     flush: Option<(Option<u64>, Vec<u64>)>,
     /// The begins of the waits for the next flush.
     pending: Vec<u64>,
 }
 
-/// What happens in the model, and what is delivered of it.
+/// The events that happen, those that are delivered, and the true spans.
 #[derive(Default)]
 struct Model {
     queues: Vec<Queue>,
@@ -216,7 +217,7 @@ proptest! {
                 }
             }
             if queues == Queues::Unknown {
-                // Each CPU has a queue of its own, and issues a flush when it is made.
+                // Each CPU has a queue, and issues a flush as soon as the flush is made.
                 model.issue(queue, queue as u32, 10 * at + 1);
             }
         }
@@ -229,7 +230,7 @@ proptest! {
         }
         let is_marked = !run.gaps().is_empty();
         for (begin, end) in &waits {
-            // A wait that goes on is not in the model's list.
+            // Waits that are still open are not in the model's list.
             let truth = model.waits.get(begin);
             prop_assert!(truth.is_none_or(|truth| end <= truth), "{begin} {end} {:?}", model.events);
             prop_assert!(is_marked || truth == Some(end), "{begin} {end} {:?}", model.events);
@@ -238,7 +239,7 @@ proptest! {
             let all = [flushes.len(), waits.len()];
             prop_assert_eq!((all, is_marked), ([model.flushes.len(), model.waits.len()], false));
         }
-        // The last flush of a queue has no later one that could show that it is over.
+        // No later flush shows that the last flush of a queue is over.
         prop_assert!(is_marked || flushes.len() + 3 >= model.flushes.len(), "{:?}", model.events);
     }
 }

@@ -1,4 +1,4 @@
-//! Built-in sources that are spans with computed fields: one file for each definition.
+//! The built-in sources: spans with computed fields. Each definition has a file.
 
 mod alloc;
 mod block_io;
@@ -34,8 +34,8 @@ pub use self::{
 };
 use super::span::SpanError;
 
-/// All sources, in the order in which they are listed. The grammar has their names in
-/// [`perf_prof_format::spec::SPAN_SOURCES`].
+/// All sources, in the order of lists. [`perf_prof_format::spec::SPAN_SOURCES`] contains their names for the grammar of
+/// selectors.
 pub const SOURCES: &[&SourceDefinition] = &[
     &syscall::SYSCALL,
     &offcpu::OFFCPU,
@@ -56,26 +56,26 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &kvm_exit::KVM_EXIT,
 ];
 
-/// The option of a source for the strings to which the arguments of its events point.
+/// The option of a source that adds the strings to which arguments of its events point.
 const STRINGS: &str = "str";
 
-/// Returns the fields of an event whose strings must be read, because the span has the option `str`.
+/// Returns the fields of an event that point to strings, if the span has the option `str`.
 pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
     let is_of_call = matches!(event, EventKind::Tracepoint { system, .. } if system == "raw_syscalls");
     if asks_for_strings(span) && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
 }
 
-/// Returns whether the span is of a source and has the option `str`.
+/// Returns whether the span has the option `str`.
 pub(crate) fn asks_for_strings(span: &SpanSpec) -> bool {
     span.is_source() && span.options.iter().any(|option| option.name == STRINGS)
 }
 
-/// Returns whether the span is of a source whose definition has the option `str`.
+/// Returns whether the source of the span knows the option `str`.
 pub fn has_strings(span: &SpanSpec) -> bool {
     source_of(span).ok().flatten().is_some_and(SourceDefinition::has_strings)
 }
 
-/// Adds the option `str` to a span, if its source has this option.
+/// Adds the option `str` to a span whose source knows this option.
 pub fn add_strings(span: &mut SpanSpec) {
     if has_strings(span) && !asks_for_strings(span) {
         span.options.push(SpanOption { name: STRINGS.to_owned(), values: Vec::new() });
@@ -87,7 +87,7 @@ pub fn source(name: &str) -> Option<&'static SourceDefinition> {
     SOURCES.iter().find(|source| source.name == name).copied()
 }
 
-/// Returns the source of a span; `None` if the user named the events of the span instead.
+/// Returns the source of a span. Returns `None` if the user named the events of the span.
 pub fn source_of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanError> {
     match &spec.events {
         SpanEvents::Selected { .. } => Ok(None),
@@ -101,16 +101,16 @@ pub fn source_of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, S
 const TASK_STATES: [&str; 10] =
     ["preempted", "sleeping", "disk", "stopped", "traced", "dead", "zombie", "parked", "idle", "unknown"];
 
-/// Returns a list of texts, for [`Field::one_of`].
+/// Makes a list of texts for [`Field::one_of`].
 fn texts(list: impl IntoIterator<Item = &'static str>) -> Vec<Cow<'static, str>> {
     list.into_iter().map(Cow::Borrowed).collect()
 }
 
-/// The bits of `prev_state` that say in which state a task is.
+/// The bits of `prev_state` that contain the state of the task.
 const STATE_BITS: u32 = 0xff;
 
-/// Returns the name of a task's state. `prev_state` is the field of `sched:sched_switch`, whose bits are those of `TASK_REPORT`
-/// in include/linux/sched.h. A task without any of these bits was preempted: it could go on running.
+/// Returns the name of a task's state. `prev_state` is the field of `sched:sched_switch`. Its bits are those of
+/// `TASK_REPORT` in include/linux/sched.h. A task without any of these bits could have gone on running, so it was preempted.
 fn task_state(prev_state: i64) -> &'static str {
     match prev_state & i64::from(STATE_BITS) {
         0 => "preempted",

@@ -8,8 +8,8 @@ use crate::{
     event::{PartView, SpanOrigin, SpanTask, SpanView},
 };
 
-/// A task that leaves its CPU opens a span, and the switch back to it ends the span. A task that exits does not come
-/// back, so it opens no span. The idle tasks (0) are left out.
+/// When a task leaves its CPU, it opens a span; the switch back to the task ends the span. A task that exits never comes
+/// back, so it opens no span. Idle tasks (0) are left out.
 pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
     system: "",
     name: "offcpu",
@@ -20,8 +20,8 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_switch", "next_pid", Change::Comes),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
-        // Note `sched_waking` because it happens in the waker. `sched_wakeup` may happen in an interrupt of another CPU
-        // (`ttwu_queue()` in kernel/sched/core.c), but some recordings have no other event of a wakeup.
+        // Keep `sched_waking`, because it happens in the waker. `sched_wakeup` may happen in an interrupt of another CPU
+        // (`ttwu_queue()` in kernel/sched/core.c), but some recordings contain no other wakeup event.
         Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
         Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
     ],
@@ -57,7 +57,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
                 None => -1,
             },
         ),
-        // An interrupt of a timer or a device may wake a task. The interrupted task is not the waker.
+        // An interrupt of a timer or a device may wake a task. Then the interrupted task is not the waker.
         Field::text(
             "waker_comm",
             "name of the task that woke it, or (interrupt); empty if no wakeup was seen",

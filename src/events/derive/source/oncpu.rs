@@ -8,8 +8,8 @@ use crate::{
     event::{SpanOrigin, SpanTask},
 };
 
-/// A switch ends the span of the task that leaves the CPU, and opens the span of the task that comes. The idle tasks (0)
-/// are left out.
+/// A switch ends the span of the task that leaves the CPU, and opens a span for the task that comes. Idle tasks (0) are left
+/// out.
 pub(super) const ONCPU: SourceDefinition = SourceDefinition {
     system: "",
     name: "oncpu",

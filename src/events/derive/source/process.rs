@@ -9,20 +9,19 @@ use crate::{
 };
 
 /// Signals that do not end a process by default: 17 to 23 and 28 (SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
-/// SIGURG, SIGWINCH) on all architectures but Alpha, MIPS, PA-RISC and SPARC.
+/// SIGURG, SIGWINCH). The numbers differ on Alpha, MIPS, PA-RISC and SPARC.
 macro_rules! fatal {
     () => {
         "!(sig >= 17 && sig <= 23) && sig != 28"
     };
 }
 
-/// A new task that is not a thread of its creator (flag CLONE_THREAD, 0x10000) opens a span. The exit of the last thread of its
-/// process ends the span.
+/// A new task opens a span, unless it is a thread of its creator (flag CLONE_THREAD, 0x10000). The exit of the last thread
+/// of the process ends the span.
 ///
-/// The exit code is the argument of exit_group(), or of exit() in the main thread. A signal is fatal if it is delivered
-/// without a handler. Most fatal signals are delivered as SIGKILL, because `complete_signal()` in kernel/signal.c sends
-/// a SIGKILL to each thread. After that, the kernel drops further signals to the process. So the last signal that was
-/// sent is the fatal one.
+/// The exit code is the argument of exit_group(), or of exit() in the main thread. A signal without a handler is fatal. Most
+/// fatal signals are delivered as SIGKILL, because `complete_signal()` in kernel/signal.c sends a SIGKILL to each thread.
+/// Then the kernel drops all further signals to the process. So the last signal that was sent is the fatal one.
 pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     system: "",
     name: "process",
@@ -33,8 +32,8 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Rule::note("sched:sched_process_exec", "pid", Keep::Last),
         Rule::note("syscalls:sys_enter_exit_group", "_pid", Keep::First).optional(),
         Rule::note("syscalls:sys_enter_exit", "_tid", Keep::Last).optional(),
-        // `group` is set if the signal was sent to the process. The results 0 (TRACE_SIGNAL_DELIVERED) and 4
-        // (TRACE_SIGNAL_LOSE_INFO) mean that it was not dropped.
+        // `group` is set if the signal was sent to the whole process. The results 0 (TRACE_SIGNAL_DELIVERED) and 4
+        // (TRACE_SIGNAL_LOSE_INFO) mean that the kernel did not drop the signal.
         Rule::note("signal:signal_generate", "pid", Keep::Last)
             .when(concat!("(result == 0 || result == 4) && ", fatal!()))
             .optional(),
@@ -43,13 +42,13 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
             .optional(),
         Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler == 0 && sig == 9").optional(),
         Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler != 0").optional(),
-        // The field `group_dead` exists since Linux 6.16. On older kernels, the exit of the main thread counts as the end of
-        // the process.
+        // `group_dead` exists since Linux 6.16. On older kernels, the exit of the main thread counts as the end of the
+        // process.
         Rule::end("sched:sched_process_exit", "_pid").when("group_dead != 0").with_field("group_dead"),
         Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
     ],
     nesting: Nesting::Replaced,
-    // The first event happens in the parent, so the span's task is computed.
+    // The first event happens in the parent, so a function finds the task.
     task: SpanTask::Computed(|span| {
         let created = span.key(0) as i32;
         span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))
@@ -96,8 +95,8 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the `signal_generate` sample of the signal that ended a process; `None` if the process ended in another way,
-/// or if the sample was not seen.
+/// Returns the `signal_generate` of the signal that ended a process. Returns `None` if no signal ended it, or if this sample
+/// was not seen.
 fn sender<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     match end(span) {
         End::Signal(sent) => sent.filter(|sent| sent.is("signal_generate")),
@@ -108,10 +107,10 @@ fn sender<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
 /// How a process ended.
 enum End<'a> {
     Exit(i64),
-    /// A signal: the sample of its sending, or that of its delivery if the sending was not seen. `None` if the number
-    /// of the signal is not known.
+    /// A signal: the sample of its sending, or of its delivery if the sending was not seen. `None` if the signal's number is
+    /// unknown.
     Signal(Option<PartView<'a>>),
-    /// The process is alive, or no event says how it ended.
+    /// The process has not exited, or no event says how it ended.
     Unknown,
 }
 
@@ -123,7 +122,7 @@ fn end<'a>(span: &SpanView<'a>) -> End<'a> {
     if let Some(exit) = span.note("sys_enter_exit_group") {
         return End::Exit(exit.int("error_code"));
     }
-    // Ignore samples from before the last exec(), and an exit() that a fatal signal followed: neither says how the
+    // Ignore samples from before the last exec(). Ignore an exit() before a fatal signal too. They do not say how the
     // process ended.
     let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
     let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);

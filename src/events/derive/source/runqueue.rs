@@ -10,7 +10,7 @@ use crate::{
     event::{Ran, SpanOrigin, SpanTask, SpanView},
 };
 
-/// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends the span.
+/// A wakeup opens a span. A switch away from a task that could go on running opens one too. The switch to the task ends it.
 pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     system: "",
     name: "runqueue",
@@ -23,15 +23,14 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::run("sched:sched_switch", "next_comm", "next_pid"),
-        // A task that leaves its CPU was running. If it still has an open span, events were missed.
+        // A task that leaves its CPU was running. If its span is still open, the switch to it was not delivered.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
-        // A task that is woken twice has run between the two wakeups. So its first wait is over, and the end of this
-        // wait is not known.
+        // A task that is woken twice has run between the two wakeups. The end of its first wait is unknown.
         Rule::discard_woken_again("sched:sched_wakeup", "pid"),
         Rule::discard_woken_again("sched:sched_wakeup_new", "pid"),
-        // But a task that was preempted on its way to sleep may be woken while it is already waiting for a CPU
-        // (`ttwu_runnable()` in kernel/sched/core.c). Its wait goes on.
+        // A task that is preempted while it prepares to sleep can be woken while it waits for a CPU (`ttwu_runnable()` in
+        // kernel/sched/core.c). Its wait goes on.
         Rule::begin_unless_open("sched:sched_wakeup", "pid"),
         Rule::begin_unless_open("sched:sched_wakeup_new", "pid"),
     ],
@@ -87,7 +86,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
 fn ran<'a>(span: &SpanView<'a>) -> Cow<'a, [Ran]> {
     match (span.ran(), span.end()) {
         (Some(ran), _) => ran.into(),
-        // If the runs were not observed, the sample of the end still tells which task ran last.
+        // If the runs were not observed, the sample of the end still names the task that ran last.
         (None, Some(end)) => {
             vec![Ran { comm: end.text("prev_comm").into(), tid: end.int("prev_pid"), time: span.duration() }].into()
         }
@@ -108,8 +107,7 @@ fn by_name(threads: &[Ran]) -> Vec<Ran> {
     names
 }
 
-/// Returns a list of runs as text, each with its time in ns. `who` returns the text before the time: a thread or a
-/// name.
+/// Returns runs as text, each with its time in ns. `who` returns what comes before the time: a thread or a name.
 fn text<'a>(ran: &[Ran], who: fn(&Ran) -> Vec<u8>) -> Cow<'a, [u8]> {
     let texts = ran.iter().map(|ran| [who(ran), format!(" {}", ran.time).into_bytes()].concat());
     texts.collect::<Vec<_>>().join(&b", "[..]).into()
@@ -136,11 +134,11 @@ mod tests {
         },
     ];
 
-    /// Neither the waker nor the task that leaves the CPU is the task of the span.
+    /// The span belongs to neither the waker nor the task that leaves the CPU.
     #[test]
     fn the_process_of_a_span_is_that_of_the_task_that_waited() {
         let mut run = MadeRun::start(&RUNQUEUE, "runqueue", EVENTS);
-        // No task of this machine has such a number.
+        // No task of this machine has such an id.
         let [first, other, unknown]: [i64; 3] = [1 << 30, (1 << 30) + 1, (1 << 30) + 2];
         run.belongs(first as i32, 7);
         let wakeup = |time, pid| (WAKEUP, 1, time, vec![("pid", pid)]);
@@ -150,7 +148,7 @@ mod tests {
         let samples = [
             wakeup(10, first),
             switch(20, other, 0, first),
-            // This sample is taken in the thread `first`, so its process is known.
+            // This sample happens in the thread `first`, so the process of `first` is known.
             switch(30, first, 1, other),
             wakeup(40, unknown),
             switch(50, other, 1, unknown),

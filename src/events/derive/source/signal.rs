@@ -8,27 +8,28 @@ use perf_prof_format::{
 use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::event::{PartView, SpanTask};
 
-/// A signal is sent to a process or to a thread. `pid` of `signal_generate` is the id of this process or thread.
+/// A signal is sent to a process or to a thread, whose id is `pid` of `signal_generate`.
 ///
 /// A signal that ends a process is delivered as SIGKILL, unless the process dumps core (`complete_signal()` in
-/// kernel/signal.c). Afterwards, no signal is sent to the process. So its last signal is the one that ended it.
+/// kernel/signal.c). Then the kernel sends no more signals to the process. So the last signal that was sent is the one that
+/// ended the process.
 pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     system: "",
     name: "signal",
     about: "a signal, from the time at which it was sent until it was delivered",
     example: "signal/name=SIGTERM|SIGKILL/",
     rules: &[
-        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). With other results, the
-        // signal is not delivered.
+        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). With other results, the kernel
+        // does not deliver the signal.
         Rule::begin("signal:signal_generate", "pid+sig").when("sig < 32 && (result == 0 || result == 4)"),
-        // Real-time signals are queued, so several with the same number may be pending.
+        // Real-time signals are queued, so several signals with the same number may be pending.
         Rule::begin_another("signal:signal_generate", "pid+sig").when("sig >= 32 && (result == 0 || result == 4)"),
         Rule::end("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig < 32 && sig != 9"),
         Rule::end_first("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig >= 32"),
         Rule::end("signal:signal_deliver", ENDED_BY_SIGKILL).when("sig == 9"),
     ],
     nesting: Nesting::Replaced,
-    // The first event happens in the sender, so the span's task is computed.
+    // The first event happens in the sender, so a function finds the task.
     task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
     scope: Scope::Machine,
     flags: &[],
@@ -70,18 +71,18 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns whether the kernel itself sent the signal that a `signal_generate` reports.
+/// Returns whether the kernel itself sent the signal of a `signal_generate`.
 ///
-/// A positive code means that the kernel sent the signal (sigaction(2), si_code). The SIGPIPE of a write() has the code
-/// 0, as signals of kill() have. But this SIGPIPE is for one thread, and signals of kill() are for a process
-/// (`send_sig()` with priv 0 in kernel/signal.c). In an interrupt, the current task is not the sender.
+/// A positive code means that the kernel sent the signal (sigaction(2), si_code). SIGPIPE of a write() is an exception: its
+/// code is 0, as for signals of kill(). But it is sent to one thread, and kill() sends to a process (`send_sig()` with priv
+/// 0 in kernel/signal.c). In an interrupt, the current task is not the sender.
 pub(super) fn is_by_kernel(sent: &PartView<'_>) -> bool {
     let is_of_write = sent.int("code") == 0 && sent.int("group") == 0;
     sent.int("code") > 0 || is_of_write || sent.is_in_interrupt()
 }
 
-/// The keys of a signal that is delivered as SIGKILL: SIGKILL itself, and the signals that end a process by default and
-/// dump no core: SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGALRM, SIGUSR1, SIGUSR2, SIGSTKFLT, SIGVTALRM, SIGPROF, SIGIO,
+/// The keys of signals that are delivered as SIGKILL: SIGKILL, and the signals that end a process by default without a core
+/// dump. These are SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGALRM, SIGUSR1, SIGUSR2, SIGSTKFLT, SIGVTALRM, SIGPROF, SIGIO and
 /// SIGPWR.
 const ENDED_BY_SIGKILL: &str = "_tid+sig|_pid+sig|_pid+15|_pid+2|_pid+1|_pid+13|_pid+14|_pid+10|_pid+12|_pid+16|\
                                 _pid+26|_pid+27|_pid+29|_pid+30|_tid+15|_tid+2|_tid+1|_tid+13|_tid+14|_tid+10|_tid+12|\
@@ -114,7 +115,7 @@ mod tests {
         MadeSample { event: "signal:signal_deliver", tid, cpu: 0, time, fields }
     }
 
-    /// Returns for each span the name of the signal and how long it waited.
+    /// Returns the name of the signal of each span, and how long it was pending.
     fn shown(spans: &[String]) -> Vec<String> {
         let word =
             |span: &str, name: &str| span.split(' ').find_map(|word| word.strip_prefix(name)).unwrap().to_owned();
@@ -129,7 +130,7 @@ mod tests {
             sent(100, 15, 7, 0),
             sent(110, 10, 7, 0),
             sent(120, 2, 7, 0),
-            // The first of these signals is for another process, and the second one is ignored.
+            // The first signal is for another process. The second signal is ignored.
             sent(130, 1, 8, 0),
             sent(140, 1, 7, 1),
             delivered(150, 9, 7),
@@ -148,7 +149,8 @@ mod tests {
             sent(110, 37, 7, 0),
             delivered(150, 37, 7),
             delivered(151, 37, 7),
-            // A standard signal is pending only once. If it is sent again, the first one was removed without an event.
+            // At most one standard signal per number is pending. If it is sent again, no event says that the first one was
+            // removed.
             sent(200, 10, 7, 0),
             sent(210, 10, 7, 0),
             delivered(220, 10, 7),

@@ -8,12 +8,11 @@ use crate::{
     event::{SpanOrigin, SpanTask},
 };
 
-/// The names of the soft interrupts from number 0 on: `softirq_to_name` in kernel/softirq.c.
+/// The names of soft interrupts by number: `softirq_to_name` in kernel/softirq.c.
 const NAMES: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// A soft interrupt may be raised several times before it runs. A raise while it runs makes it run once more
-/// afterwards.
+/// A soft interrupt may be raised several times before it runs. If it is raised while it runs, it runs once more.
 pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
     system: "",
     name: "softirq",
@@ -75,7 +74,7 @@ mod tests {
             sample(raise, 0, 150, 3),
             sample(raise, 1, 160, 3),
             sample(entry, 0, 200, 3),
-            // It is raised again while it runs.
+            // The soft interrupt is raised again while it runs.
             sample(raise, 0, 210, 3),
             sample(raise, 0, 215, 1),
             sample(exit, 0, 220, 3),

@@ -16,21 +16,20 @@ use perf_prof_format::{
 use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, texts};
 use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
-/// The number of rt_sigreturn(). It restores the registers of the code that a signal interrupted, so its return has the number
-/// -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c), and no result.
+/// The number of rt_sigreturn(). It restores the registers of the code that a signal interrupted. So its return has the
+/// number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c) and no result.
 #[cfg(target_arch = "x86_64")]
 const RT_SIGRETURN: i64 = 15;
 #[cfg(not(target_arch = "x86_64"))]
 const RT_SIGRETURN: i64 = 139;
 
-/// The key that ends a rt_sigreturn. A return with the number -1 can only be that of a rt_sigreturn, so it ends the
-/// open rt_sigreturn of the thread.
+/// The key of a return. A return with the number -1 is that of a rt_sigreturn(), and ends the thread's open rt_sigreturn().
 #[cfg(target_arch = "x86_64")]
 const RESTORED: &str = "_tid+id|_tid+15";
 #[cfg(not(target_arch = "x86_64"))]
 const RESTORED: &str = "_tid+id|_tid+139";
 
-/// The number of the call is a part of the key. So a return whose entry was not seen does not end another call.
+/// The number of the call is part of the key. So a return whose entry was not seen does not end another call.
 pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     system: "",
     name: "syscall",
@@ -80,8 +79,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     narrow: Some(narrow),
 };
 
-/// Returns the fields with the strings of arguments, such as `filename_str`, and with paths. They are for events that have these
-/// strings.
+/// Returns the fields that the option `str` adds: the strings of arguments, such as `filename_str`, and paths.
 pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
     let field = |name: String, about, compute| SpanField {
         name,
@@ -102,21 +100,21 @@ pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
     strings.chain(descriptors).chain([field("path".to_owned(), about, ComputeField::UserText("path", path))])
 }
 
-/// Returns the string of the argument with this name.
+/// Returns the string to which the argument with this name points.
 fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     let (index, _) = string_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
     Some(text(span, *index)?.into())
 }
 
-/// Returns the path of the descriptor with this name.
+/// Returns the path of the file descriptor in the argument with this name.
 fn descriptor<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     let (index, _) = descriptor_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
     Some(path_of_descriptor(span, *index)?.into())
 }
 
-/// Returns the path of the file that a call is about: that of its first name, or else of its first descriptor.
+/// Returns the path of the file that a call is about: of its first file name, or else of its first file descriptor.
 fn path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     match name_arguments(call).next() {
@@ -125,13 +123,13 @@ fn path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
     }
 }
 
-/// Returns the absolute path of a name. It is not looked up: `..` and symbolic links stay.
+/// Returns the absolute path of a file name. Nothing is looked up: `..` and symbolic links stay.
 fn path_of_name<'a>(span: &SpanView<'a>, NameArgument { argument, folder }: NameArgument) -> Option<Cow<'a, [u8]>> {
     let of_folder = || match folder {
         Some(folder) => path_of_descriptor(span, folder),
         None => span.begin().user_text(CURRENT_FOLDER),
     };
-    // Some calls take the descriptor itself if there is no name, such as utimensat().
+    // Without a name, some calls such as utimensat() take the file descriptor itself.
     let name = if argument_word(span, argument) == Some(0) { b"" } else { text(span, argument)? };
     let folder = if name.starts_with(b"/") { span.begin().user_text(ROOT_FOLDER)? } else { of_folder()? };
     Some(match (folder, name) {
@@ -143,7 +141,7 @@ fn path_of_name<'a>(span: &SpanView<'a>, NameArgument { argument, folder }: Name
     })
 }
 
-/// Returns the path of an argument that is a descriptor.
+/// Returns the path of the file descriptor in an argument.
 fn path_of_descriptor<'a>(span: &SpanView<'a>, argument: usize) -> Option<&'a [u8]> {
     match argument_word(span, argument)? as i32 {
         AT_FDCWD => span.begin().user_text(CURRENT_FOLDER),
@@ -155,22 +153,22 @@ fn argument_word(span: &SpanView<'_>, argument: usize) -> Option<u64> {
     value::words(span.begin().bytes("args")).nth(argument)
 }
 
-/// Returns the string of an argument.
+/// Returns the string to which an argument points.
 fn text<'a>(span: &SpanView<'a>, argument: usize) -> Option<&'a [u8]> {
     let field = string_of_argument(argument);
-    // If the string's page was not in memory when the call began, the string was read when the call ended.
+    // If the page of the string was not in memory when the call began, the string was read when the call ended.
     span.begin().user_text(field).or_else(|| span.end()?.user_text(field))
 }
 
-/// Returns the number of the error that a call returned; 0 if there was none. For rt_sigreturn(), it returns 0, because its
-/// result is a register of the interrupted code.
+/// Returns the error number of a call; 0 if the call did not fail. Always 0 for rt_sigreturn(): its result is a register of
+/// the interrupted code.
 fn errno(span: &SpanView<'_>) -> i64 {
     let ret = span.last().int("ret");
     if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
 }
 
-/// Returns a filter for the calls that the option `name=` selects. The filter contains the numbers of this machine's
-/// architecture, so it is for live events only.
+/// Returns a filter for the calls that the option `name=` selects. The filter contains the call numbers of this machine, so
+/// it is for live events only.
 fn narrow(options: &[SpanOption]) -> Option<String> {
     let names = &options.iter().find(|option| option.name == "name")?.values;
     let number = |name: &String| system_calls::number(std::env::consts::ARCH, name).filter(|_| !is_glob(name));

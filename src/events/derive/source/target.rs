@@ -1,15 +1,15 @@
-//! The CPUs and tasks whose events a source needs.
+//! The tasks and CPUs whose events a source needs.
 
 use perf_prof_format::spec::{EventKind, EventSpec};
 use thiserror::Error;
 
 use super::{Scope, source_of};
 
-/// Why tasks or CPUs cannot be selected together with a source.
+/// Why a source does not allow a selection of tasks or CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceTargetError {
-    /// The user selected tasks, a source that needs the events of all tasks, and an event that is not a source. In one
-    /// run, this event would be delivered for all tasks too.
+    /// The user selected tasks, a source that needs the events of all tasks, and an event that is not a source. This event
+    /// would be delivered for all tasks too.
     #[error(
         "{source_name} needs the events of all tasks, so tasks cannot be selected for {other} in the same run; leave the \
          selection of tasks out, or use separate runs"
@@ -20,7 +20,7 @@ pub enum SourceTargetError {
         /// The other event.
         other: String,
     },
-    /// The source needs the events of all CPUs, but only some CPUs are selected.
+    /// The source needs the events of all CPUs, but the user selected some CPUs.
     #[error(
         "{source_name} needs the events of all CPUs, because it may begin on one CPU and end on another; leave -C and \
          cpus= out; for fewer spans, use -p, -t, --cgroups or a filter"
@@ -31,12 +31,12 @@ pub enum SourceTargetError {
     },
 }
 
-/// Which CPUs events come from.
+/// Which CPUs are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// All of them.
+    /// All CPUs.
     All,
-    /// Some of them.
+    /// Only some CPUs.
     Parts,
 }
 
@@ -47,7 +47,7 @@ impl Coverage {
     }
 }
 
-/// Fails if a source needs the events of all CPUs, but only some CPUs are selected.
+/// Fails if a source needs the events of all CPUs, but the user selected some CPUs.
 pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetError> {
     for event in events {
         let EventKind::Span(span) = &event.kind else { continue };
@@ -60,9 +60,9 @@ pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), So
     Ok(())
 }
 
-/// Returns [`Scope::Task`] if the events of the selected tasks suffice, or [`Scope::Machine`] if the events of all
-/// tasks must be opened. Fails if a source needs all tasks and another event is not a source, because that event would
-/// be delivered for all tasks too.
+/// Returns [`Scope::Task`] if the events of the selected tasks suffice, and [`Scope::Machine`] if the events of all tasks
+/// are needed. Fails if a source needs all tasks and another event is not a source: this event would be delivered for all
+/// tasks too.
 pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
     let is_source = |event: &EventSpec| match &event.kind {
         EventKind::Span(span) => source_of(span).ok().flatten(),

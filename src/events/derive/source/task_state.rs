@@ -1,4 +1,4 @@
-//! `task-state`: each interval of a task's life.
+//! `task-state`: the intervals of a task's life, one for each state.
 
 use perf_prof_format::spec::Nesting;
 
@@ -19,7 +19,8 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_switch", "next_pid", Change::ComesAfterWakeup),
         Rule::schedule("sched:sched_wakeup", "pid", Change::Wakes),
         Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
-        // If the task's open span is not of the state `running`, events were not delivered: drop the span.
+        // A task that leaves its CPU was running. If its open span says something else, events were not delivered, so drop
+        // the span.
         Rule::end("sched:sched_switch", "prev_pid").after(is_running),
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
@@ -28,8 +29,8 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
         // A task that is woken twice has run between the two wakeups, so its first wait for a CPU is over.
         Rule::discard_woken_again("sched:sched_wakeup", "pid"),
-        // A task on its way to sleep may be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). Such
-        // a wakeup does not end the span.
+        // A task that prepares to sleep can be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). Such a
+        // wakeup does not end the span.
         Rule::end("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup_new", "pid"),
@@ -65,18 +66,18 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns whether the span is the time for which the task of its key runs.
+/// Returns whether the span is an interval in which its task runs.
 fn is_running(span: &SpanView<'_>) -> bool {
     let begin = span.begin();
     begin.is("sched_switch") && begin.int("next_pid") == span.key(0)
 }
 
-/// Returns whether the span is the time for which the task of its key waits for a CPU.
+/// Returns whether the span is an interval in which its task waits for a CPU.
 fn is_runnable(span: &SpanView<'_>) -> bool {
     !is_running(span) && !is_blocked(span)
 }
 
-/// Returns whether the span is the time for which the task of its key is blocked.
+/// Returns whether the span is an interval in which its task is blocked.
 fn is_blocked(span: &SpanView<'_>) -> bool {
     let begin = span.begin();
     begin.is("sched_switch")

@@ -13,7 +13,7 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// The names of the states from number 1 on, as in include/net/tcp_states.h.
+/// The names of the TCP states by number, starting with 1 (include/net/tcp_states.h).
 const STATES: [&str; 13] = [
     "ESTABLISHED",
     "SYN_SENT",
@@ -31,8 +31,8 @@ const STATES: [&str; 13] = [
 ];
 
 /// The address of the socket identifies a connection. A client's connection begins in the state SYN_SENT (2). A server's
-/// connection begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, the kernel
-/// replaces the socket by a smaller one without events.
+/// connection begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, a smaller
+/// socket without events replaces the socket.
 pub(super) const TCP: SourceDefinition = SourceDefinition {
     system: "",
     name: "tcp",
@@ -86,7 +86,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the changes of the connection's state, in their order.
+/// Returns the changes of the connection's state, in order.
 fn changes<'a>(span: &SpanView<'a>) -> impl Iterator<Item = PartView<'a>> + use<'a> {
     let inner = span.notes().map(|(part, _)| part).filter(|part| part.is("inet_sock_set_state"));
     std::iter::once(span.begin()).chain(inner).chain(span.end())
@@ -100,15 +100,15 @@ fn established<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     changes(span).find(|part| part.int("newstate") == 1)
 }
 
-/// Returns the last change of state in which the socket has a port, or else the first change. A client's socket usually
-/// has no port yet in its first change.
+/// Returns the last change of state in which the socket has a port, or else the first change. A client's socket usually gets
+/// its port after its first change.
 fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     changes(span).filter(|part| part.int("sport") != 0).last().unwrap_or_else(|| span.begin())
 }
 
-/// Returns a change of state that happened in a task which uses the socket. For a client, this is connect(). For a server, it
-/// is close() or shutdown() (`tcp_close_state()` in net/ipv4/tcp.c), or the call that cut the connection off. All other changes
-/// may happen in an interrupt of any task.
+/// Returns a change of state that happened in a task that uses the socket. For a client, this is the change in connect().
+/// For a server, it is the change in close() or shutdown() (`tcp_close_state()` in net/ipv4/tcp.c), or in the call that
+/// reset the connection. All other changes may happen in an interrupt of any task.
 fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     match is_client(span) {
         true => Some(span.begin()),
@@ -116,9 +116,10 @@ fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     }
 }
 
-/// Returns the end of a connection that a call cut off while it was established (1), or after the other side had closed it (8).
-/// Such calls are close() with unread data or with a SO_LINGER time of 0, connect() with AF_UNSPEC, and `ss --kill`
-/// (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()` in net/ipv4/tcp.c). The kernel sends the reset right after this end.
+/// Returns the end of a connection that a call reset: from the state ESTABLISHED (1), or from CLOSE_WAIT (8), after the
+/// other side had closed. Such calls are close() with unread data or with a SO_LINGER time of 0, connect() with AF_UNSPEC,
+/// and `ss --kill` (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()` in net/ipv4/tcp.c). The kernel sends the reset
+/// right after this end.
 fn cut_off<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     let is_received = span.note("tcp_receive_reset").is_some();
     span.end().filter(|end| matches!(end.int("oldstate"), 1 | 8) && !end.is_in_interrupt() && !is_received)

@@ -1,4 +1,4 @@
-//! Tests of the definitions: the grammar knows their names, and their examples can be selected.
+//! Tests of all definitions: the grammar knows their names, and their examples work.
 
 use perf_prof_format::{
     spec::{EventKind, SPAN_SOURCES, parse_events},
@@ -87,7 +87,7 @@ fn a_value_that_a_field_never_has_is_an_error() {
         let error = filter_of(selector).unwrap_err().to_string();
         assert!(error.contains(part), "{selector}: {error}");
     }
-    // Numbers without a name, patterns, and texts that cannot be listed.
+    // Numbers without a name, patterns, and fields without a list of texts.
     let accepted = [
         "syscall/name=open*|sys_467/",
         "syscall/errno=errno_600|ENOENT/",
@@ -103,7 +103,7 @@ fn a_value_that_a_field_never_has_is_an_error() {
     }
 }
 
-/// Returns the filter of a source.
+/// Returns the filter that a selector of a source stands for.
 fn filter_of(selector: &str) -> Result<Option<Filter>, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
@@ -111,7 +111,7 @@ fn filter_of(selector: &str) -> Result<Option<Filter>, SpanError> {
     source.filter(span, spec.filter.as_deref(), &source.span_fields())
 }
 
-/// In a filter, the arguments of a function's probe are fields too. They come after the fields of the source.
+/// In a filter, the arguments of a function's probe are fields too. They follow the fields of the source.
 #[test]
 fn a_filter_may_compare_the_text_of_an_argument() {
     let spec = parse_events("function:f@\"/bin/true\"/q ~ \"SELECT*\"/").unwrap().remove(0);

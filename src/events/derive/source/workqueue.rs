@@ -8,10 +8,10 @@ use crate::{
     event::{PartView, SpanOrigin, SpanTask, SpanView},
 };
 
-/// The worker is a part of the key. The function may free its work item. Then another worker can start a new item at
-/// the same address before the function has returned (`process_one_work()` in kernel/workqueue.c).
+/// The worker is part of the key. The function may free its work item. Another worker can then start a new item at the same
+/// address before the function returns (`process_one_work()` in kernel/workqueue.c).
 ///
-/// Cancelling work has no event, so work may be queued several times before it runs. Only the last queueing counts.
+/// No event reports that work is cancelled, so work may be queued several times before it runs. The last time counts.
 pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
     system: "",
     name: "workqueue",

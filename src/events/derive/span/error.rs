@@ -1,4 +1,4 @@
-//! What is wrong with a selected span.
+//! The errors of selected spans.
 
 use perf_prof_format::{
     spec::{did_you_mean, similar_names},
@@ -6,95 +6,95 @@ use perf_prof_format::{
 };
 use thiserror::Error;
 
-/// What is wrong with a span.
+/// Why a selected span is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpanError {
-    /// An event does not have a field of the key.
+    /// The key names a field that the event lacks.
     #[error("{event} has no field `{field}`, which is in the key of the span{}", did_you_mean(.near))]
     NoField {
-        /// The event.
+        /// The name of the event.
         event: String,
-        /// The field.
+        /// The name of the field.
         field: String,
         /// Fields with a similar name.
         near: Vec<String>,
     },
-    /// A field of the key is an array.
+    /// The key names a field that is an array.
     #[error("the field `{0}` is an array, so it cannot be in the key of a span")]
     Array(String),
-    /// The same part of the key is a number in one event and text in another.
+    /// A part of the key is a number in one event and text in another event.
     #[error("`{0}` and `{1}` cannot be the same part of a span's key: one is a number, the other is text")]
     Types(String, String),
-    /// A field of the key, or an argument of a probe, has the name of a member of spans.
+    /// A field of the key, or an argument of a probe, has the same name as a member of all spans.
     #[error("`{0}` is a member of all spans, so it cannot be in the key")]
     Name(String),
-    /// The filter is wrong.
+    /// The filter of a span of selected events is not valid.
     #[error("the filter `{filter}`: {error}\nthe fields: duration, those of {end}, and those of {begin} as begin.NAME")]
     Filter {
         /// The filter's text.
         filter: String,
-        /// What is wrong with it.
+        /// Why it is not valid.
         error: Box<FilterError>,
-        /// The event that ends the span.
+        /// The name of the event that ends the span.
         end: String,
-        /// The event that begins the span.
+        /// The name of the event that begins the span.
         begin: String,
     },
-    /// The filter of a source is wrong.
+    /// The filter of a source is not valid.
     #[error("the filter `{filter}`: {error}\nthe fields of {source_name}: {fields}")]
     SourceFilter {
         /// The filter's text.
         filter: String,
-        /// What is wrong with it.
+        /// Why it is not valid.
         error: Box<FilterError>,
         /// The name of the source.
         source_name: String,
-        /// Its fields.
+        /// The names of its fields.
         fields: String,
     },
-    /// A source does not have an option.
+    /// The source has no such option.
     #[error("{source_name} has no option `{option}`{}\nits options: min=TIME, {known}", did_you_mean(.near))]
     Option {
         /// The name of the source.
         source_name: String,
-        /// The option.
+        /// The name of the option.
         option: String,
         /// Options with a similar name.
         near: Vec<String>,
-        /// All options.
+        /// The names of all options.
         known: String,
     },
-    /// A value of an option that is not a number.
+    /// The value of an option has to be a number.
     #[error("{option}={value}: `{option}` of {source_name} has to be a number")]
     OptionValue {
         /// The name of the source.
         source_name: String,
-        /// The option.
+        /// The name of the option.
         option: String,
         /// The value.
         value: String,
     },
-    /// A value that the field of a source never has.
+    /// The field of a source can never contain this value.
     #[error("`{field}` of {source_name} is never `{value}`{}{known}", did_you_mean(.near))]
     UnknownValue {
         /// The name of the source.
         source_name: String,
-        /// The field.
+        /// The name of the field.
         field: String,
         /// The value, which may be a pattern.
         value: String,
         /// Values with a similar name.
         near: Vec<String>,
-        /// A line with all values, if there are few.
+        /// A line with all values; empty if there are many.
         known: String,
     },
-    /// A source that is not defined.
+    /// There is no such source.
     #[error("there is no source `{0}`")]
     Source(String),
-    /// An input that is not a tracepoint.
+    /// An input is not a tracepoint.
     #[error("{0} is not a tracepoint, so it cannot begin or end a span")]
     NotTracepoint(String),
-    /// The format of the span cannot be made.
+    /// The fields of the span do not form a valid format.
     #[error(transparent)]
     Format(#[from] FormatError),
 }

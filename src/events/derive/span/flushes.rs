@@ -1,39 +1,39 @@
-//! The flushes of block devices: to which flush an end belongs, also if the kernel does not deliver all ends.
+//! The flushes of block devices: finds out which flush an end belongs to, even if some ends are not delivered.
 //!
-//! The events of a flush have only the number of its device. Each hardware queue of a device has at most one flush at a time
-//! (block/blk-flush.c). So a second flush of the same queue shows that the first one is over, although its end was not
-//! delivered. If flushes of several queues may be running, no event says which of them ended.
+//! The events of a flush contain only the number of its device. Each hardware queue of a device has at most one flush at a
+//! time (block/blk-flush.c). So if a queue gets a second flush, the first flush is over, even if its end was not delivered.
+//! If flushes of several queues may be running, no event says which flush ends.
 //!
-//! Tasks wait for these flushes. The kernel first prepares a flush, and issues it to the device later. The flush ends all waits that
-//! began before it was prepared, the oldest one first. Only the issue is an event: a wait that began after it goes on, and one that
-//! began shortly before it may go on.
+//! Tasks wait for these flushes. The kernel first prepares a flush, and issues it to the device later. The flush ends all
+//! waits that began before it was prepared, the oldest wait first. Only the issue has an event. So a wait that began after
+//! the issue goes on, and a wait that began shortly before the issue may go on.
 
 use rustc_hash::FxHashMap;
 
 use super::{key::Key, scheduler::At};
 
-/// The key of the waits of tasks for the flushes of a device. No request begins at this sector.
+/// The key of the waits for flushes of a device. No request begins at this sector.
 pub const WAIT: &str = "dev+18446744073709551615";
 
-/// The maximum number of devices that are followed, and of their queues. A damaged recording may have any numbers.
+/// The maximum number of devices, and of running flushes per device. A damaged recording may contain any number.
 const MOST: usize = 1 << 12;
 
-/// Returns the key of the flushes of a device, of which there is a table entry for each that may be running.
+/// Returns the key of the flushes of a device. The table of open spans contains an entry for each flush that may be running.
 pub(super) fn flush_key(dev: u64) -> Key {
     Key::One(dev)
 }
 
-/// Returns the key in [`WAIT`].
+/// Returns the key that [`WAIT`] stands for.
 pub(super) fn wait_key(dev: u64) -> Key {
     Key::Two([dev as u32, (dev >> 32) as u32, u32::MAX, u32::MAX])
 }
 
-/// What an event says about the flushes of a device.
+/// What an event reports about the flushes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushChange {
-    /// A flush is issued to the device.
+    /// The kernel issues a flush to the device.
     Issued,
-    /// The device was too busy for the flush. It is issued again later.
+    /// The device was busy. The kernel will issue the flush again.
     Requeued,
     /// A flush ends.
     Ended,
@@ -52,55 +52,55 @@ pub(super) struct Flushes {
 #[derive(Debug)]
 struct Device {
     has_one_queue: bool,
-    /// The queues with a flush that may be running.
+    /// The queues whose flush may be running.
     running: Vec<u32>,
-    /// The number of these flushes that have ended. Which ones is not known, because several may be running.
+    /// How many of these flushes have ended. If several may be running, nobody knows which.
     ended: usize,
-    /// The times of the last two issues, the last one first.
+    /// When the last two flushes were issued, the latest first.
     issues: [u64; 2],
-    /// When the flush that ended last was issued. The waits that end with it began before.
+    /// When the flush that ended last was issued. The waits that it ends began before.
     ended_issue: u64,
     /// Whether tasks may be waiting whose begins were not delivered.
     has_unknown_waits: bool,
 }
 
-/// What an issue shows.
+/// What the issue of a flush shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Issue {
     /// Whether an earlier flush is over although its end was not delivered.
     pub is_end_missing: bool,
-    /// What becomes of the waits that are open.
+    /// What happens to the open waits.
     pub waits: Waits,
     /// The waits that began before this time are over.
     pub over_before: u64,
 }
 
-/// What becomes of the open waits for the flushes of a device.
+/// What happens to the open waits for the flushes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     GoOn,
-    /// Some of them have ended, but nobody knows which.
+    /// Some waits have ended, but nobody knows which.
     Ambiguous,
-    /// Their ends could be mistaken for those of waits that began before the run or before a loss.
+    /// The waits are dropped: their ends could be mistaken for ends of waits that began before the run or before a loss.
     LeftOut,
 }
 
-/// Which flush or wait an end belongs to.
+/// Which open flush or wait an end belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// To the one that began first.
+    /// The one that began first.
     First,
-    /// To one of several.
+    /// One of several, but nobody knows which.
     Unclear,
-    /// To one of several, all of which are over now.
+    /// One of several, and all of them are over now.
     LastUnclear,
-    /// To one whose begin was not delivered.
+    /// None: its begin was not delivered.
     Unknown,
 }
 
 impl Flushes {
-    /// Follows an issue. `has_one_queue` returns whether the device is known to have only one hardware queue. Otherwise, a
-    /// queue is known by the CPU, because the flushes of a CPU are all in the same queue.
+    /// Follows the issue of a flush. `has_one_queue` returns whether the device has only one hardware queue. Otherwise the
+    /// CPU stands for the queue, because all flushes of a CPU are in the same queue.
     pub fn issued(&mut self, dev: u64, at: At, has_one_queue: impl FnOnce() -> bool) -> Issue {
         if self.devices.len() >= MOST && !self.devices.contains_key(&dev) {
             return Issue { is_end_missing: false, waits: Waits::LeftOut, over_before: 0 };
@@ -117,18 +117,18 @@ impl Flushes {
         device.issued(at)
     }
 
-    /// Follows a flush that the device was too busy for, and returns which one it was. The event may come from another CPU
-    /// than the issue.
+    /// Follows a flush that the device refused because it was busy, and returns which flush this was. The event may come
+    /// from another CPU than the issue.
     pub fn requeued(&mut self, dev: u64) -> End {
         self.devices.get_mut(&dev).map_or(End::Unknown, Device::requeued)
     }
 
-    /// Follows the end of a flush.
+    /// Follows the end of a flush, and returns which flush this was.
     pub fn ended(&mut self, dev: u64) -> End {
         self.devices.get_mut(&dev).map_or(End::Unknown, Device::ended)
     }
 
-    /// Returns whose end the end of a wait is. `first` is the time at which the first of the open waits began.
+    /// Returns which wait has ended. `first` is when the oldest open wait began.
     pub fn wait_ended(&self, dev: u64, first: u64) -> End {
         let Some(device) = self.devices.get(&dev) else { return End::Unknown };
         match device.running.len() {
@@ -139,7 +139,7 @@ impl Flushes {
         }
     }
 
-    /// Forgets what is running, because events were lost.
+    /// Forgets all flushes, because events were lost.
     pub fn lost(&mut self) {
         self.has_losses = true;
         for device in self.devices.values_mut() {
@@ -154,10 +154,11 @@ impl Device {
         let is_over = self.take_queue(at.cpu);
         let is_end_missing = is_over && self.ended == 0;
         if is_over {
-            // The end of the one that is over may be among the ends that came.
+            // The end of this flush may be among the ends that were counted.
             self.ended = self.ended.saturating_sub(1);
         }
-        // If no other queue has a flush, the waits from before the last two issues ended with a flush in between.
+        // If no other queue has a flush, a flush has ended between the last two issues. It ended the waits from before both
+        // issues.
         let over_before = if self.running.is_empty() { self.issues[1] } else { 0 };
         if self.running.len() == MOST {
             self.running.remove(0);
@@ -199,13 +200,13 @@ impl Device {
         }
     }
 
-    /// Counts one of several flushes as over.
+    /// Counts that one of several flushes has ended.
     fn one_ended(&mut self) -> End {
         self.ended += 1;
         if self.forget_ended() { End::LastUnclear } else { End::Unclear }
     }
 
-    /// Forgets the flushes that were running if all of them have ended. Returns whether they have.
+    /// If all running flushes have ended, forgets them and returns true.
     fn forget_ended(&mut self) -> bool {
         let all_ended = self.ended != 0 && self.ended >= self.running.len();
         if all_ended {
@@ -215,7 +216,7 @@ impl Device {
         all_ended
     }
 
-    /// Takes out the flush in the queue of this CPU. Returns whether there was one.
+    /// Removes the flush in the queue of this CPU. Returns whether there was one.
     fn take_queue(&mut self, cpu: u32) -> bool {
         let queue = self.queue(cpu);
         let at = self.running.iter().position(|&other| other == queue);

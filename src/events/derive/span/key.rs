@@ -1,4 +1,4 @@
-//! The keys of spans: how an event's records are read for a key, and the values of a key.
+//! The keys of spans: their values, and how to read a key from the records of an event.
 
 use std::hash::Hasher;
 
@@ -11,40 +11,40 @@ use rustc_hash::FxHasher;
 
 use super::SpanError;
 
-/// How the values of a key are read from the records of an event.
+/// How to read the key from the records of an event.
 #[derive(Clone, Debug)]
 pub struct KeyPlan(Vec<Part>);
 
-/// How one part of a key is read from the records of an event.
+/// How to read one part of the key from the records of an event.
 #[derive(Clone, Debug)]
 pub enum Part {
-    /// The id of the thread.
+    /// The thread id.
     Tid,
-    /// The id of the process.
+    /// The process id.
     Pid,
     /// The CPU.
     Cpu,
     /// A field.
     Field(Field),
-    /// The sum of two numbers.
+    /// The sum of the numbers in two fields.
     Sum(Field, Field),
     /// A constant.
     Number(u64),
 }
 
-/// The values of a key. Most keys are one or two numbers, which need no allocation.
+/// The value of a key. Most keys consist of one or two numbers, which need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// One number.
     One(u64),
-    /// Two numbers.
+    /// Two numbers, each as its lower and its upper 32 bits. This keeps the size of a key small.
     Two([u32; 4]),
-    /// Anything else.
+    /// Any other key.
     Bytes(Box<[u8]>),
 }
 
 impl Key {
-    /// Returns the hash of the key. The variant is not hashed, because all keys of a span have the same variant.
+    /// Returns the hash of the key. Ignores the variant, because all keys of a span have the same variant.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
@@ -59,7 +59,7 @@ impl Key {
         hasher.finish()
     }
 
-    /// Returns the number of bytes that the key has allocated.
+    /// Returns the heap memory of the key, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Key::One(_) | Key::Two(_) => 0,
@@ -67,8 +67,7 @@ impl Key {
         }
     }
 
-    /// Returns the parts of a key of one or two numbers; the second number is 0 if there is only one. Returns zeros for
-    /// any other key.
+    /// Returns the numbers of a key of one or two numbers. A missing second number is 0. Returns zeros for any other key.
     #[inline]
     pub fn numbers(&self) -> [u64; 2] {
         match self {
@@ -110,7 +109,7 @@ impl KeyPlan {
         names.map(part).collect::<Result<_, _>>().map(KeyPlan)
     }
 
-    /// Fails if a part is a number here and text in the other event.
+    /// Fails if a part of the key is a number in one event and text in the other event.
     pub(super) fn check_same_types(&self, other: &KeyPlan) -> Result<(), SpanError> {
         for (one, other) in self.0.iter().zip(&other.0) {
             if one.is_text() != other.is_text() {
@@ -120,12 +119,12 @@ impl KeyPlan {
         Ok(())
     }
 
-    /// Returns the fields of the key, in their order; `None` for a part that is not a field.
+    /// Returns the fields of the key, in order; `None` for a part that is not a field.
     pub(super) fn fields(&self) -> impl Iterator<Item = Option<&Field>> {
         self.0.iter().map(|part| if let Part::Field(field) = part { Some(field) } else { None })
     }
 
-    /// Returns the key of a record. Returns `None` if the record is too short.
+    /// Returns the key in a record; `None` if the record is too short.
     #[inline]
     pub(super) fn key(&self, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
         match self.0.as_slice() {
@@ -167,8 +166,7 @@ impl Part {
         }
     }
 
-    /// Returns the part as a number. Negative numbers are extended to 64 bits, so that fields of different sizes can be
-    /// compared.
+    /// Returns the part as a number. Extends the sign to 64 bits, so that fields of different sizes can be compared.
     #[inline]
     fn number(&self, layout: &SampleLayout, record: &[u8]) -> Option<u64> {
         match self {

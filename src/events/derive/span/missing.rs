@@ -1,8 +1,8 @@
-//! The spans that a loss of events dropped, and for how long each of them may have lasted.
+//! The spans that a loss of events dropped, and how long each of them can have lasted.
 //!
-//! The begin of a dropped span is known. Its end was lost, so the span ended before the loss was over. There is one
-//! exception: if the next event of its key is an end, the span may have lasted until this end. A span that began during the
-//! loss leaves no trace.
+//! The begin of a dropped span is known, but its end is lost. So the span ended at the latest when the loss was over. There
+//! is one exception: if the next event with its key is an end, the span may have lasted until this end. A span that began
+//! during the loss leaves no trace.
 
 use perf_prof_format::spec::Nesting;
 use perf_prof_system::budget::Budget;
@@ -12,20 +12,20 @@ use super::{
     table::{OpenSpan, OpenSpans},
 };
 
-/// The maximum memory and number of dropped spans whose end may still come. If there are more, all of them count as
-/// ended with the loss. These spans do not use the budget of the open spans, so a loss never leaves less room for open
+/// The maximum memory, in bytes, and the maximum number of dropped spans that may still be open. If there are more, all of
+/// them count as ended with the loss. They do not use the budget of open spans, so a loss never leaves less memory for open
 /// spans.
 const BYTES: usize = 1 << 20;
 const MOST: u32 = 4096;
 
-/// The dropped spans whose end may still come.
+/// The dropped spans that may still be open.
 pub(super) struct Missing {
     spans: OpenSpans,
-    /// The time at which the last loss was over.
+    /// When the last loss was over.
     until: u64,
 }
 
-/// A dropped span, and the latest time at which it ended.
+/// A dropped span, and the latest time at which it can have ended.
 pub(super) struct MissingSpan {
     pub key: Key,
     pub begin: OpenSpan<Box<[u8]>>,
@@ -34,14 +34,14 @@ pub(super) struct MissingSpan {
 
 impl Default for Missing {
     fn default() -> Self {
-        // Open spans may take a quarter of their budget.
+        // A table of open spans takes a quarter of its budget.
         Self { spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)), until: 0 }
     }
 }
 
 impl Missing {
-    /// Adds the spans that a loss dropped. The loss was over at the time `until`. Spans for which there is no room go to
-    /// `ended`: they count as if they had ended with the loss.
+    /// Adds the spans that a loss dropped. The loss was over at the time `until`. Spans that do not fit go to `ended`, as if
+    /// they had ended with the loss.
     pub fn add(&mut self, mut dropped: OpenSpans, until: u64, ended: &mut Vec<MissingSpan>) {
         self.until = until;
         if self.spans.len() + dropped.len() > MOST.into() {
@@ -59,14 +59,14 @@ impl Missing {
         }
     }
 
-    /// Takes out a span of this key because an end with the key came at `time`. Returns the span with `time` as its
-    /// latest end, because this may be its end. Returns `None` if no span of the key was dropped.
+    /// Takes out the span with this key, because an end with the key came at `time`. This may be its own end, so `time` is
+    /// the latest time at which it can have ended. Returns `None` if no span with the key was dropped.
     pub fn end(&mut self, key: &Key, time: u64) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: time })
     }
 
-    /// Adds a span that was dropped although no event was lost. If there is no room for it, returns it: it counts as ended now.
+    /// Adds a span that was dropped although no event was lost. If it does not fit, returns it, as if it had ended now.
     pub fn keep(&mut self, key: &Key, begin: OpenSpan<Box<[u8]>>, now: u64) -> Option<MissingSpan> {
         self.until = now;
         let has_room =
@@ -74,7 +74,7 @@ impl Missing {
         (!has_room).then(|| MissingSpan { key: key.clone(), begin, until: now })
     }
 
-    /// Takes out the first span of this key if it meets the condition, because it is over at the time `until`.
+    /// Takes out the first span with this key if `is_over` returns true for it. It was over at the time `until`.
     pub fn end_first(
         &mut self,
         key: &Key,
@@ -86,21 +86,20 @@ impl Missing {
         Some(MissingSpan { key: key.clone(), begin, until })
     }
 
-    /// Takes out the span of this key because another span with the key begins. `until` is the latest time at which the span
-    /// may have ended. While events are being lost, it is the time of the new begin. `None` stands for the end of the last
-    /// loss.
+    /// Takes out the span with this key, because another span with the key begins. `until` is the latest time at which the
+    /// old span can have ended: during a loss, the time of the new begin. `None` stands for the end of the last loss.
     pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: until.unwrap_or(self.until) })
     }
 
-    /// Takes out all spans, which ended before the time `until`.
+    /// Takes out all spans. They ended at the time `until` at the latest.
     pub fn take_all_until(&mut self, until: u64) -> Vec<MissingSpan> {
         self.until = until;
         self.take_all()
     }
 
-    /// Takes out all spans, because no event of their keys will come any more.
+    /// Takes out all spans, because no more events come.
     pub fn take_all(&mut self) -> Vec<MissingSpan> {
         let mut ended = Vec::new();
         self.end_all(&mut ended);

@@ -1,23 +1,24 @@
-//! Spans: a span is an event that is made of a begin event and an end event with the same key. The module does not know where
-//! the samples come from.
+//! Spans: events that consist of a begin event and an end event with the same key. This module does not know where samples
+//! come from.
 //!
-//! Live runs and replays open the begin and end events of a span as events of their own. [`super::DerivingSink`], which stands
-//! between the pump and the sink, passes their samples to the span's engine. The engine keeps the record of each open span in a
-//! table by its key. If all events of a run are inputs of spans, the engine reads keys and evaluates `min=` and the filter
-//! without the interpreter's lock. The sink is entered after the batch, and only if spans have passed. Otherwise it is entered
-//! once per batch, as without spans, to keep the order of all events.
+//! A run opens or reads the begin and end events of a span besides the events that the user selected.
+//! [`super::DerivingSink`] is between the pump of the run loop and the sink, and passes their samples to the engine of the
+//! span. For each open span, the engine keeps the record of the begin in a table. If all events of a run are inputs of
+//! spans, keys, `min=` and the filter are evaluated without the GIL. The sink is entered after the batch, if spans have
+//! passed. Otherwise the sink is entered once per batch, as without spans, to keep the order of all events.
 //!
-//! A source such as `offcpu` is a span with a definition instead of two selected events. The definition has a list of rules (a
-//! sample may begin, end, note or discard the open span of its key), and functions that compute the fields. Notes are samples
-//! between the begin and the end, for example the wakeup of a task that sleeps. The table keeps them behind the record of the
-//! begin. The functions run once for each span that is long enough. A filter over fields is applied to the finished record. If
-//! a source's events happen in other tasks too, `-p` makes the run trace the whole machine, and selects spans by their task.
+//! A source such as `offcpu` is a span with a definition instead of two selected events. The definition contains a list of
+//! rules, and functions that compute the fields. By a rule, a sample begins, ends, notes or drops the open span with its
+//! key. Notes are samples between the begin and the end, such as the wakeup of a sleeping task. The table keeps them after
+//! the record of the begin. The functions are called once for each span that is long enough. A filter over fields is applied
+//! to the finished record. If events of a source happen in other tasks too, `-p` traces the whole machine, and selects spans
+//! by their task.
 //!
-//! A loss drops all open spans, because each of them may have ended, or begun again, among the lost events. The kernel reports
-//! a loss late: it writes the record when there is room in the ring again, and until then spans end on other CPUs. So the pump
-//! tells the engine when a ring begins to lose events, and no span ends until the loss is over. In a live run, the reader sees
-//! that a ring is full. In a recording, the reader marks the place where the loss began, if the run has spans. Recordings that
-//! can only be read from front to back have no marks.
+//! A loss drops all open spans: each of them may have ended, or begun again, among the lost events. The kernel reports a
+//! loss late, when there is room in the ring again. Until then, events of other CPUs could end the spans. So the pump tells
+//! the engine as soon as a ring starts to lose events, and no span ends until the loss is over. In a live run, the reader
+//! sees that a ring is full. In a recording, the reader marks where the loss began, if the run has spans. A recording that
+//! can only be read from front to back contains no marks.
 
 mod engine;
 mod error;
@@ -54,7 +55,7 @@ use super::{
 };
 use crate::event::{Context, EventType, Format, SPAN_SYSTEM, SpanCounts, SpanField, SpanFormat, SpanPart, SpanTask};
 
-/// A span that was selected, with everything that does not depend on how its inputs are opened.
+/// A selected span, without anything that depends on how its inputs are opened.
 #[derive(Clone, Debug)]
 pub struct Span {
     spec: SpanSpec,
@@ -63,46 +64,45 @@ pub struct Span {
     definition: Option<&'static SourceDefinition>,
     fields: Vec<SpanField>,
     filters: Option<Filters>,
-    /// The text of the conditions that a span has to meet to be delivered, as the user typed them.
+    /// The text of the conditions that a span must meet to be delivered, as the user typed them.
     conditions: String,
-    /// Whether the user asked for strings, but the span's events have none.
+    /// Whether the user gave the option `str`, but the events of the span contain no strings.
     lacks_strings: bool,
-    /// The names of the tasks whose spans are delivered; they may have wildcards. Empty if spans of all tasks are
-    /// delivered, or if `filters` compares the names instead.
+    /// The names and patterns of the tasks whose spans are delivered. Empty if spans of all tasks are delivered, or if
+    /// `filters` compares the names.
     comms: Vec<String>,
-    /// The selected names in any case: also those that `filters` compares because the span has a field `comm`.
+    /// All names and patterns of tasks that the user selected, even if `filters` compares them.
     task_names: Vec<String>,
 }
 
 /// The filter of a span.
 #[derive(Clone, Debug)]
 pub enum Filters {
-    /// For each pair of an input that begins spans and an input that ends them: the filter of their spans, at index `begin *
-    /// inputs + end`.
+    /// A filter for each pair of a begin event and an end event, at the index `begin * inputs + end`.
     OfPairs(Vec<Option<Filter>>),
-    /// A filter over the fields of the span. It is applied to the record of the span.
+    /// A filter over the fields of the span, applied to the record of the span.
     OfSpan(Filter),
 }
 
-/// An event that the span is made of.
+/// An event that begins, ends or changes spans.
 #[derive(Clone, Debug)]
 struct Input {
-    /// The steps of a sample, in this order.
+    /// What its samples do, in this order.
     steps: Vec<Step>,
 }
 
-/// A change that a sample makes to the open span of its key.
+/// What a sample does to the open span with its key.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The kind of change.
+    /// What the sample does.
     pub action: Action,
     /// The key.
     pub key: KeyPlan,
-    /// Alternatives to the key. The step applies to the span that began last among those with any of the keys.
+    /// Alternative keys. Of the open spans with `key` or one of these keys, the span that began last is meant.
     pub other_keys: Vec<KeyPlan>,
-    /// If set, the step applies only to samples that pass.
+    /// If set, the step applies only to samples that pass this filter.
     pub when: Option<Filter>,
-    /// If set, the step applies only if the open span meets the condition.
+    /// If set, the open span with the key must meet this condition.
     pub after: Option<OpenCondition>,
 }
 
@@ -123,7 +123,7 @@ impl Step {
 }
 
 impl Span {
-    /// Prepares a span with these inputs. Each input comes with the indices of its rules in [`SpanRule::all`].
+    /// Prepares a span with these inputs. Each input comes with the indexes of its rules in [`SpanRule::all`].
     pub fn new(
         spec: &SpanSpec,
         filter: Option<&str>,
@@ -145,7 +145,7 @@ impl Span {
             let own = own.iter().filter_map(|&rule| rules.get(rule)).filter(is_for);
             let mut steps = own.map(|rule| Step::new(rule, format)).collect::<Result<Vec<_>, SpanError>>()?;
             if !spec.is_source() {
-                // If an event both begins and ends spans, its sample ends the open span before it begins the next one.
+                // If an event both begins and ends spans, its sample ends the open span before it begins a new one.
                 steps.sort_by_key(|step| step.action.begins());
             }
             Ok(Input { steps })
@@ -209,7 +209,7 @@ impl Span {
         Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
     }
 
-    /// Returns the selected span, as the user specified it.
+    /// Returns what the user selected.
     pub fn spec(&self) -> &SpanSpec {
         &self.spec
     }
@@ -219,29 +219,29 @@ impl Span {
         self.inputs.iter().map(|input| input.steps.as_slice())
     }
 
-    /// Returns the filter, if the span has one.
+    /// Returns the filter; `None` if the span has none.
     pub fn filters(&self) -> Option<&Filters> {
         self.filters.as_ref()
     }
 
-    /// Returns whether spans are selected by the name of their task although they have no field with the name.
+    /// Returns whether spans are selected by the name of their task, and not by a filter over a field with the name.
     pub fn selects_comms(&self) -> bool {
         !self.comms.is_empty()
     }
 
-    /// Returns whether the user asked for strings, but the span's events have none.
+    /// Returns whether the user gave the option `str`, but the events of the span contain no strings.
     pub fn lacks_strings(&self) -> bool {
         self.lacks_strings
     }
 
-    /// Returns whether the spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof
-    /// itself, whose events are left out.
+    /// Returns whether the spans of this task are delivered: the task is selected, and is not a thread of perf-prof, whose
+    /// events are left out.
     fn delivers_spans_of(&self, context: &Context, task: i32) -> bool {
         let is_own = || !context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
         !self.selects_tasks() || context.delivers_spans_of(task) && !is_own()
     }
 
-    /// Returns whether a missing span of this task may be one that would have been delivered. `comm` returns its name.
+    /// Returns whether a missing span of this task would have been delivered. `comm` returns the task's name.
     pub fn may_lack_spans(&self, context: &Context, task: i32, comm: impl FnOnce() -> Option<Vec<u8>>) -> bool {
         let names = &self.task_names;
         let is_named = || comm().is_none_or(|comm| matches_any(names, &comm));
@@ -253,13 +253,13 @@ impl Span {
         self.spec.to_string()
     }
 
-    /// Returns whether only spans of the selected tasks are delivered, although the events of all tasks arrive. True
-    /// for sources only: a program that selected two events gets all spans, and can select tasks itself.
+    /// Returns whether spans are delivered only for selected tasks, although events of all tasks arrive. This holds for
+    /// sources. A program that selected two events gets all spans, and can select tasks itself.
     fn selects_tasks(&self) -> bool {
         self.definition.is_some()
     }
 
-    /// Starts to make spans. `event` is the event type that [`Span::event_type`] returned.
+    /// Starts to make spans. `event` is the result of [`Span::event_type`].
     pub fn start(
         &self,
         event: &EventType,
@@ -279,7 +279,7 @@ fn has_strings(formats: &[(Arc<EventFormat>, &[usize])]) -> bool {
     formats.iter().any(|(format, _)| !format.strings().is_empty())
 }
 
-/// Returns the fields of a span without a source: the parts of its key.
+/// Returns the fields of a span of selected events: the parts of its key.
 fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
     let fields_of = |input: &Input| -> Vec<_> {
         let begin = input.steps.iter().find(|step| step.action.begins());
@@ -291,7 +291,7 @@ fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
     own.map(|(at, key)| field(at, &key.begin)).collect()
 }
 
-/// Returns the names of the arguments that the user gave to the probes which begin the span.
+/// Returns the names of the arguments that the user gave to the probes that begin the span.
 fn argument_names(spec: &SpanSpec) -> Vec<String> {
     let of_base = |base| match base {
         FetchBase::Parameter(name) => name,
@@ -302,8 +302,8 @@ fn argument_names(spec: &SpanSpec) -> Vec<String> {
     spec.arguments.begin.iter().map(name).collect()
 }
 
-/// Adds a field for each argument of the probes that begin the span. If another field of the span has the same name,
-/// the argument can be read only from the begin event.
+/// Adds a field for each argument of the probes that begin the span. If the span already has a field with this name, only
+/// the begin event has the argument.
 fn add_argument_fields(
     names: &[String],
     formats: &[(Arc<EventFormat>, &[usize])],
@@ -322,7 +322,7 @@ fn add_argument_fields(
     }
 }
 
-/// Parses the filter for all pairs of a begin event and an end event.
+/// Parses the filter for each pair of a begin event and an end event.
 fn filters(
     text: &str,
     formats: &[(Arc<EventFormat>, &[usize])],

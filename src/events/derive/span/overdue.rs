@@ -1,21 +1,22 @@
-//! Spans that should have ended by now: their ends were not delivered, although no loss was reported.
+//! Finds spans that should have ended: their ends were not delivered, although no loss was reported.
 //!
-//! A span that is open at the end of a run is normal if it began shortly before. It is overdue if it has been open for much
-//! longer than the longest span that ended.
+//! A span that is open at the end of a run is normal if it began shortly before. A span is overdue if it has been open for
+//! much longer than the longest span that ended.
 
-/// An overdue span has at least this age in ns, and is this many times as old as the longest span that ended.
+/// An overdue span has been open for at least `LEAST` ns, and `TIMES` times as long as the longest span that ended.
 const LEAST: u64 = 100_000_000;
 const TIMES: u64 = 10;
 
-/// The minimum age in ns of an overdue span if no span has ended. It is longer because a device may be slow.
+/// If no span has ended, an overdue span has been open for at least this many ns. The time is longer, because a device may
+/// be slow.
 const LEAST_OF_ALL: u64 = 1_000_000_000;
 
-/// If no span has ended, and at least this number of open spans is older than this age in ns, all these spans are
-/// overdue. A device that works completes one of so many requests earlier.
+/// If no span has ended, and at least `MANY` spans have been open for longer than `LEAST_OF_MANY` ns, all these spans are
+/// overdue. A working device would have completed one of so many requests.
 const MANY: usize = 8;
 const LEAST_OF_MANY: u64 = 10_000_000;
 
-/// Tells which open spans are overdue, by a comparison with the longest span that ended.
+/// Finds overdue spans: compares open spans with the longest span that ended.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
     /// The duration of the longest span that ended, in ns; `None` if no span has ended.
@@ -23,18 +24,18 @@ pub(super) struct Overdue {
 }
 
 impl Overdue {
-    /// Notes that a span has ended.
+    /// Notes that a span of this duration has ended.
     pub fn ended(&mut self, duration: u64) {
         self.longest = self.longest.max(Some(duration));
     }
 
-    /// Returns whether an open span of this age in ns should have ended.
+    /// Returns whether a span that has been open for `age` ns is overdue.
     pub fn is_overdue(&self, age: u64) -> bool {
         age > self.longest.map_or(LEAST_OF_ALL, |longest| longest.saturating_mul(TIMES).max(LEAST))
     }
 
-    /// Returns a function that takes the age of an open span in ns, and returns whether the span is overdue at the end
-    /// of the run. `ages` are the ages of all open spans.
+    /// Returns a function that returns whether a span of a given age, in ns, is overdue at the end of the run. `ages` are
+    /// the ages of all open spans.
     pub fn at_end(&self, ages: impl Iterator<Item = u64>) -> impl Fn(u64) -> bool {
         let are_many = self.longest.is_none() && ages.filter(|&age| age > LEAST_OF_MANY).nth(MANY - 1).is_some();
         move |age| self.is_overdue(age) || are_many && age > LEAST_OF_MANY

@@ -1,4 +1,4 @@
-//! The rules of a span: what the samples of its events do.
+//! The rules of a span: what the samples of its events do to spans.
 
 use perf_prof_format::{
     spec::{EventKind, KeyField, ProbeArgument, SpanArguments, SpanEvents, SpanSpec, SpanStack},
@@ -8,23 +8,22 @@ use perf_prof_format::{
 use super::{SpanError, flushes::FlushChange};
 use crate::{derive::source, event::SpanView};
 
-/// A rule: what the samples of an event do.
+/// What the samples of an event do to spans.
 #[derive(Clone, Debug)]
 pub struct SpanRule {
-    /// The event: a tracepoint, whose names may contain wildcards, or a probe.
+    /// The event: a probe, or a tracepoint whose name may contain wildcards.
     pub event: EventKind,
     /// The fields that the probe reads.
     pub arguments: Vec<ProbeArgument>,
-    /// What the samples of the event do.
+    /// What the samples do.
     pub action: Action,
     /// The fields of the key.
     pub key: Vec<String>,
-    /// Alternatives to the key. The rule applies to the span that began last among the open spans with any of the keys.
+    /// Alternative keys. Of the open spans with `key` or one of these keys, the span that began last is meant.
     pub other_keys: Vec<Vec<String>>,
     /// If set, the rule applies only to samples that pass this filter.
     pub when: Option<&'static str>,
-    /// If set, the rule applies only if the open span with this key meets the condition, or if there is no open span
-    /// with this key.
+    /// If set, the open span with the key must meet this condition. The rule also applies if no span with the key is open.
     pub after: Option<OpenCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,
@@ -32,15 +31,15 @@ pub struct SpanRule {
     pub only_if: Option<FieldCondition>,
 }
 
-/// A condition on an open span, and on the samples that it has so far.
+/// A condition on an open span and its samples so far.
 pub type OpenCondition = fn(&SpanView<'_>) -> bool;
 
-/// A condition on the event's format.
+/// A condition on the fields of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCondition {
     /// The event has this field.
     Has(&'static str),
-    /// The event does not have this field.
+    /// The event lacks this field.
     Lacks(&'static str),
 }
 
@@ -54,59 +53,59 @@ impl FieldCondition {
     }
 }
 
-/// The effect that a sample has on the open span of its key.
+/// What a sample does to the open span with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The sample opens a span. An open one with the same key is dropped, unless spans are nested.
+    /// Opens a span. Drops the open span with this key, unless spans are nested.
     Begin,
-    /// The sample opens a span, unless one with the same key is open.
+    /// Opens a span, unless a span with this key is open.
     BeginUnlessOpen,
-    /// The sample opens a span, also if others with the same key are open.
+    /// Opens a span, even if spans with this key are open.
     BeginAnother,
-    /// The sample ends the span. If several are open, it ends the span that was opened last.
+    /// Ends the span. If several are open, ends the span that was opened last.
     End,
-    /// The sample ends the span that was opened first.
+    /// Ends the span that was opened first.
     EndFirst,
-    /// The sample is kept with the span.
+    /// Is kept with the span.
     Note(Keep),
-    /// The sample drops the span.
+    /// Drops the span.
     Discard,
-    /// The sample is a wakeup. It drops the span if it shows that the task of the key has run since the wakeup before.
-    /// A rule with `Change::Wakes` for the same event must come before this rule.
+    /// The sample is a wakeup. It drops the span if the task in the key must have run since its last wakeup. A rule with
+    /// `Change::Wakes` for the same event must come before this rule.
     DiscardWokenAgain,
-    /// The sample is kept until another sample recalls it. The key is not that of a span: samples that are kept ahead
-    /// have keys of their own.
+    /// Is kept until a later sample recalls it. Its key is not the key of a span: samples that are kept ahead have keys of
+    /// their own.
     Ahead(Keep),
-    /// The sample recalls the sample that is kept ahead with this key. If it also opens a span, the span keeps the recalled
+    /// Recalls the sample that was kept ahead with this key. The span that the recalling sample opens gets the recalled
     /// sample.
     Recall,
-    /// The sample drops the sample that is kept ahead with this key.
+    /// Drops the sample that was kept ahead with this key.
     Forget,
-    /// From now on, the CPU runs the task whose name is in this field, and whose thread id is the key. The engine notes
-    /// this, so that a span can list the tasks that ran during its time.
+    /// From now on, the CPU runs another task: its name is in this field, and its thread id is the key. A span can then list
+    /// the tasks that ran during its time.
     Run(&'static str),
-    /// The scheduler changes the state of the task in the key. If the task leaves a CPU, `prev_state` is the second
-    /// part of the key. The engine finds missing events by comparing successive changes.
+    /// The state of the task in the key changes. If the task leaves a CPU, `prev_state` is the second part of the key. The
+    /// engine compares successive changes to find missing events.
     Schedule(Change),
-    /// The flushes of the device in the key, or the tasks that wait for them, change. The engine opens and ends the spans of
-    /// flushes, and ends those of the waits.
+    /// A flush of the device in the key changes, or a task's wait for a flush ends. The engine opens and ends the spans of
+    /// flushes, and ends the spans of waits.
     Flush(FlushChange),
 }
 
-/// What the scheduler does with a task.
+/// What happens to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The task leaves its CPU.
     Leaves,
-    /// The task comes to a CPU.
+    /// The task starts to run on a CPU.
     Comes,
-    /// The task comes to a CPU, and the wakeups of tasks are inputs too.
+    /// The task starts to run on a CPU. The source's events include wakeups.
     ComesAfterWakeup,
     /// The task is woken.
     Wakes,
 }
 
-/// Which of a rule's samples an open span keeps. The number of all its samples is counted in any case.
+/// Which samples of a rule an open span keeps. All samples are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The first one.
@@ -120,17 +119,17 @@ pub enum Keep {
 /// Whether a span works without an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// The span does not work without the event.
+    /// It does not.
     #[default]
     Needed,
-    /// The span works without the event, which some kernels and some recordings do not have.
+    /// It does. Some kernels and some recordings lack the event.
     Optional,
-    /// The span works without the event. Live runs do not open it, because another event of the span has the same information.
+    /// It does. Live runs do not open the event, because another event of the span contains the same information.
     OnlyRecorded,
 }
 
 impl Action {
-    /// Returns whether a sample may open a span.
+    /// Returns whether a sample can open a span.
     pub fn begins(self) -> bool {
         matches!(
             self,
@@ -138,12 +137,12 @@ impl Action {
         )
     }
 
-    /// Returns whether a sample may end a span.
+    /// Returns whether a sample can end a span.
     pub fn ends(self) -> bool {
         matches!(self, Action::End | Action::EndFirst | Action::Flush(FlushChange::Ended | FlushChange::WaitEnded))
     }
 
-    /// Returns whether the samples of an event with this action have call chains, if the span has the setting `stack`.
+    /// Returns whether samples of an event with this action contain call chains, if the user selected `stack`.
     pub fn has_chain(self, stack: SpanStack) -> bool {
         match stack {
             SpanStack::Inherit => false,
@@ -189,7 +188,7 @@ impl SpanRule {
         Ok(begins.chain(ends).map(|rule| rule.with_arguments(&spec.arguments)).collect())
     }
 
-    /// Adds the arguments that the user gave for the probe.
+    /// Adds the arguments that the user gave to the probe.
     fn with_arguments(mut self, arguments: &SpanArguments) -> SpanRule {
         let SpanArguments { begin, end } = arguments;
         let wanted = if self.action.begins() { begin } else { end };

@@ -1,4 +1,4 @@
-//! The tasks that ran on each CPU. The time of a wait for a CPU is charged to the tasks that ran meanwhile.
+//! The tasks that ran on each CPU. A wait for a CPU is charged to the tasks that ran during the wait.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,15 @@ use rustc_hash::FxHashMap;
 
 use crate::event::Ran;
 
-/// The maximum number of runs that are kept for each CPU. If more tasks ran during a wait, the first part of the wait
-/// is charged to no task.
+/// The maximum number of remembered runs of a CPU. If more tasks ran during a wait, the first part of the wait is charged to
+/// no task.
 const MOST: usize = 4096;
 
-/// The maximum number of runs of all CPUs together. There is a limit because a recording may name any number of CPUs.
-/// When it is reached, all runs are forgotten.
+/// The maximum number of remembered runs of all CPUs together. A recording may name any number of CPUs. At this number, all
+/// runs are forgotten.
 const MOST_OF_ALL: usize = 1 << 20;
 
-/// The maximum size of a task's name in bytes. The kernel's names have 16 (TASK_COMM_LEN), but a recording may state
-/// longer ones.
+/// The maximum size of a task's name, in bytes. Names of the kernel have 16 (TASK_COMM_LEN), but a recording may claim more.
 const COMM: usize = 64;
 
 /// The last runs of each CPU.
@@ -25,7 +24,7 @@ pub(super) struct Runs {
     len: usize,
 }
 
-/// A task that runs from `start` until the next run of the CPU.
+/// A task that runs from `start` until the next run on the CPU starts.
 #[derive(Debug)]
 struct Run {
     start: u64,
@@ -34,7 +33,7 @@ struct Run {
 }
 
 impl Runs {
-    /// Notes that a task runs on a CPU from this time on.
+    /// Notes that a task starts to run on a CPU.
     pub fn switch(&mut self, cpu: u32, time: u64, comm: &[u8], tid: i64) {
         if self.len == MOST_OF_ALL {
             self.clear();
@@ -53,7 +52,7 @@ impl Runs {
         *self = Runs::default();
     }
 
-    /// Returns the threads that ran on a CPU between two times, the longest first.
+    /// Returns the threads that ran on a CPU between two times, the longest time first.
     pub fn between(&self, cpu: u32, begin: u64, end: u64) -> Vec<Ran> {
         let mut charged: Vec<Ran> = Vec::new();
         let mut until = end;
@@ -102,7 +101,7 @@ mod tests {
         assert_eq!(between(0, 100, 231), "a 1 80, b 2 50, b 3 1");
         assert_eq!(between(0, 160, 210), "b 2 40, a 1 10");
         assert_eq!(between(0, 210, 215), "a 1 5");
-        // The task before the first switch is not known, and neither are the tasks of a CPU without switches.
+        // Nobody knows which task ran before the first switch, or on a CPU without switches.
         assert_eq!((between(0, 20, 120), between(2, 0, 500)), ("a 1 20".to_owned(), String::new()));
         runs.clear();
         assert_eq!(runs.between(0, 100, 231), []);

@@ -1,8 +1,8 @@
-//! Finds switches and wakeups of tasks that were not delivered, although no loss was reported. Such an event is found
-//! when a later event of the same CPU or task contradicts the earlier ones.
+//! Finds switches and wakeups that were not delivered, although no loss was reported. A later event of the same CPU or task
+//! contradicts the earlier ones.
 //!
-//! The switches of a CPU are a chain: the task that leaves is the task that came last. Some kernels deliver no events of the
-//! idle tasks of some CPUs. Then the chain has a gap after each switch to the idle task.
+//! In the switches of a CPU, the task that leaves must be the task that came last. Some kernels deliver no events of the
+//! idle tasks of some CPUs. Then a switch is missing after each switch to the idle task.
 
 use rustc_hash::FxHashMap;
 
@@ -11,47 +11,46 @@ use crate::event::IdleEvents;
 /// The thread id of the idle tasks.
 const IDLE: i32 = 0;
 
-/// Missing wakeups are not counted for this time after the first event, in ns. A live run enables the events of one CPU
-/// after the other, so in this time, some CPUs may not deliver events yet.
+/// For this time after the first event, in ns, missing wakeups are not counted. A live run enables the events of the CPUs
+/// one after another, so some CPUs may not deliver events yet.
 const STARTING: u64 = 100_000_000;
 
 /// A second wakeup of a task on the same CPU within this time, in ns, is the same wakeup. If both the waker and the task are
-/// traced as single tasks (`record -p`), the kernel delivers the event to each of them (`perf_tp_event()` in
-/// kernel/events/core.c).
+/// selected (`record -p`), the kernel delivers the event to each of them (`perf_tp_event()` in kernel/events/core.c).
 const SAME_WAKEUP: u64 = 10_000;
 
-/// The maximum number of tasks, and of CPUs, that are followed. A damaged recording may have any numbers.
+/// The maximum number of followed tasks, and of followed CPUs. A damaged recording may contain any number.
 const MOST: usize = 1 << 18;
 
 /// What is known about CPUs and tasks.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
     cpus: FxHashMap<u32, Cpu>,
-    /// The states of the tasks, as far as their events show them.
+    /// The state of each task, as its events show it.
     tasks: FxHashMap<i32, State>,
     /// The time of the first event.
     first: Option<u64>,
-    /// The tasks of which an earlier event was not delivered, as the last event shows.
+    /// The tasks of which an earlier event is missing, as the last event shows.
     contradicted: Vec<i32>,
-    /// Whether the last event is the second wakeup of a task without a switch to the task in between. Such a task has
-    /// run between the two wakeups.
+    /// Whether the last event is a second wakeup of a task, with no switch to the task in between. The task must have run in
+    /// between.
     is_woken_again: bool,
 }
 
 #[derive(Debug, Default)]
 struct Cpu {
-    /// The task that runs; `None` if this is not known.
+    /// The running task; `None` if it is unknown.
     running: Option<i32>,
-    /// Whether an event of the CPU's idle task was delivered.
+    /// Whether an event of the idle task was delivered.
     has_idle_events: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
-    /// The task left its CPU and waits for one.
+    /// The task was preempted, and waits for a CPU.
     Runnable,
-    /// The task was woken.
+    /// The task was woken, and waits for a CPU.
     Woken(Wakeup),
     Blocked,
 }
@@ -59,10 +58,10 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wakeup {
     at: At,
-    /// Whether the task was off its CPU at the wakeup. If false, the task may have been running since before the first event.
+    /// Whether the task was off its CPU at the wakeup. If false, it may have been running since before the first event.
     is_off_cpu: bool,
-    /// Whether this is a second wakeup for which no missing event was counted yet. The missing event is counted if the
-    /// next event of the task is a switch to it.
+    /// Whether this is a second wakeup whose missing switch was not counted yet. It is counted if the next event of the task
+    /// is a switch to the task.
     is_second: bool,
 }
 
@@ -71,13 +70,13 @@ struct Wakeup {
 pub(super) struct At {
     /// The CPU on which it happened.
     pub cpu: u32,
-    /// Its time in ns.
+    /// Its time, in ns.
     pub time: u64,
 }
 
 impl Scheduler {
-    /// Notes that a task leaves a CPU. `state` is the `prev_state` of the switch. Returns whether an event of the CPU's
-    /// idle task was delivered or is missing, if this switch shows it.
+    /// Notes that a task leaves a CPU. `state` is `prev_state` of the switch. If the switch shows whether events of the
+    /// CPU's idle task are delivered, returns this.
     pub fn leaves(&mut self, at: At, task: i32, state: i64) -> Option<IdleEvents> {
         self.begin(at);
         let cpu = self.cpus.entry(at.cpu).or_default();
@@ -97,7 +96,7 @@ impl Scheduler {
                 self.contradicted.push(task);
             }
         }
-        // `source::task_state` says what the bits mean.
+        // `source::task_state` explains the bits.
         match state & 0xff {
             _ if task == IDLE => {}
             0 => _ = self.tasks.insert(task, State::Runnable),
@@ -107,7 +106,7 @@ impl Scheduler {
         idle
     }
 
-    /// Notes that a task comes to a CPU.
+    /// Notes that a task starts to run on a CPU.
     pub fn comes(&mut self, at: At, task: i32) {
         self.begin(at);
         self.cpus.entry(at.cpu).or_default().running = Some(task);
@@ -120,8 +119,7 @@ impl Scheduler {
         }
     }
 
-    /// Like `comes`, for runs that also have the wakeups of tasks: a blocked task that comes to a CPU shows that a wakeup is
-    /// missing.
+    /// Like `comes`, for a source that also receives wakeups: if a blocked task starts to run, its wakeup is missing.
     pub fn comes_after_wakeup(&mut self, at: At, task: i32) {
         let was_blocked = self.is_started(at) && self.tasks.get(&task) == Some(&State::Blocked);
         self.comes(at, task);
@@ -132,18 +130,18 @@ impl Scheduler {
 
     /// Notes that a task is woken.
     ///
-    /// A wakeup makes the task's state TASK_RUNNING, and no task in this state is woken (`ttwu_state_match()` in
-    /// kernel/sched/core.c). Only the task itself leaves this state. So between two wakeups, the task has run.
+    /// A wakeup sets the state of the task to TASK_RUNNING, and a task in this state is not woken (`ttwu_state_match()` in
+    /// kernel/sched/core.c). Only the task itself leaves this state. So a task runs between two wakeups.
     pub fn wakes(&mut self, at: At, task: i32) {
         self.begin(at);
         let is_started = self.is_started(at);
         let new = |is_off_cpu| State::Woken(Wakeup { at, is_off_cpu, is_second: false });
         let state = match self.tasks.get(&task).copied() {
             None => new(false),
-            // A task on its way to sleep may be woken while it still runs.
+            // A task that prepares to sleep can be woken while it still runs.
             Some(State::Running) => State::Running,
-            // A task may also have been preempted on its way to sleep (`ttwu_runnable()`). It is already waiting for a
-            // CPU, and goes on waiting.
+            // A task can be preempted while it prepares to sleep (`ttwu_runnable()`). Then it is already waiting for a CPU,
+            // and goes on waiting.
             Some(State::Runnable | State::Blocked) => new(true),
             Some(State::Woken(last)) => {
                 let after = at.time.saturating_sub(last.at.time);
@@ -151,8 +149,8 @@ impl Scheduler {
                     return;
                 }
                 self.is_woken_again = true;
-                // If the task may have been running since before the first event, do not decide yet: its next switch
-                // shows it.
+                // The task may have been running since before the first event. Its next switch will tell, so do not decide
+                // yet.
                 let is_missed = self.is_started(last.at) && is_started;
                 if is_missed && last.is_off_cpu {
                     self.contradicted.push(task);
@@ -164,8 +162,8 @@ impl Scheduler {
         self.tasks.insert(task, state);
     }
 
-    /// Returns whether the last event is the second wakeup of a task without a switch to the task in between. The task
-    /// has run between the two wakeups, so an open wait for a CPU is over.
+    /// Returns whether the last event is a second wakeup of a task, with no switch to the task in between. The task must
+    /// have run in between, so an open wait for a CPU is over.
     pub fn is_woken_again(&self) -> bool {
         self.is_woken_again
     }
@@ -183,7 +181,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the tasks of which an earlier event was not delivered, as the last event shows.
+    /// Returns the tasks of which an earlier event is missing, as the last event shows.
     pub fn contradicted(&self) -> &[i32] {
         &self.contradicted
     }
@@ -201,7 +199,7 @@ impl Scheduler {
 mod tests {
     use super::*;
 
-    /// An event: a CPU, the task that leaves it with its state, and the task that comes; or a task that is woken.
+    /// A switch on a CPU: the task that leaves with its state, and the task that comes. Or the wakeup of a task.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Switch(u32, (i32, i64), i32),
@@ -212,7 +210,7 @@ mod tests {
     const SLEEPS: i64 = 1;
     const DIES: i64 = 0x20;
 
-    /// Returns for each event the tasks that it contradicts, and the CPUs without a switch from their idle task.
+    /// Returns, for each event, the tasks that it contradicts. Also returns the CPUs that lack a switch of their idle task.
     fn found(events: &[Event]) -> (Vec<Vec<i32>>, Vec<u32>) {
         let (mut scheduler, mut cpus) = (Scheduler::default(), Vec::new());
         scheduler.begin(At { cpu: 0, time: 1 });
@@ -238,18 +236,18 @@ mod tests {
     #[test]
     fn a_machine_without_gaps_has_no_contradiction() {
         let events = [
-            // The first events of a CPU and of a task say nothing about earlier ones.
+            // The first event of a CPU or a task contradicts nothing.
             Switch(0, (7, 0), 8),
             Switch(1, (9, SLEEPS), 0),
             Switch(0, (8, SLEEPS), 7),
             Wakeup(8),
             Switch(1, (0, 0), 8),
-            // One task moves to another CPU, and one task is woken before it has left its CPU.
+            // One task moves to another CPU. Another task is woken before it leaves its CPU.
             Switch(0, (7, 0), 0),
             Wakeup(8),
             Switch(1, (8, 0), 7),
             Switch(1, (7, DIES), 8),
-            // The number of a task that has ended is used again.
+            // A task exits, and a new task gets its id.
             Wakeup(7),
             Switch(0, (0, 0), 7),
         ];
@@ -261,13 +259,13 @@ mod tests {
         let rows: [(&[Event], &[i32]); 6] = [
             // The switch from 7 to 8 is missing.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, SLEEPS), 9)], &[7, 8]),
-            // Two switches to a task on a CPU, without one away from it.
+            // Two switches to task 7 on a CPU, and none away from it.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, 0), 7)], &[7, 8]),
-            // A switch to a task that still runs on another CPU, as far as its events tell.
+            // A switch to task 7, which still runs on another CPU, as far as its events tell.
             (&[Switch(0, (6, SLEEPS), 7), Switch(1, (8, SLEEPS), 7)], &[7]),
-            // The wakeup of a task is missing.
+            // The wakeup of task 7 is missing.
             (&[Switch(0, (7, SLEEPS), 8), Switch(0, (8, 0), 7)], &[7]),
-            // The switch from a task to the idle task is missing: the next one is away from the idle task.
+            // The switch from task 7 to the idle task is missing: the next switch is away from the idle task.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (0, 0), 9)], &[7]),
             // A negative thread id.
             (&[Switch(0, (6, SLEEPS), 0), Switch(0, (-1, 0), 0)], &[-1]),
@@ -278,12 +276,12 @@ mod tests {
         }
     }
 
-    /// A task that was running at the first event is not known to be running.
+    /// If a task may have been running at the first event, its next switch decides.
     #[test]
     fn a_task_that_is_woken_again_has_run_unless_it_runs() {
         let rows: [(&[Event], &[i32]); 5] = [
             (&[Switch(1, (7, SLEEPS), 0), Wakeup(7), Wakeup(7)], &[7]),
-            // Task 7 was preempted on its way to sleep. The first wakeup belongs to this sleep.
+            // Task 7 was preempted while it prepared to sleep. The first wakeup ends this preparation.
             (&[Switch(0, (7, 0x100), 8), Wakeup(7)], &[]),
             (&[Switch(0, (7, 0x100), 8), Wakeup(7), Wakeup(7)], &[7]),
             (&[Wakeup(7), Wakeup(7), Switch(0, (8, 0), 7)], &[7]),
@@ -294,7 +292,7 @@ mod tests {
         }
     }
 
-    /// From the first event on, a wait that cannot be right is dropped. But while some CPUs are still off, it is not a gap.
+    /// A wait that cannot be right is always dropped. While some CPUs do not deliver events yet, it is not a gap.
     #[test]
     fn while_events_are_being_enabled_a_second_wakeup_is_not_counted() {
         let mut scheduler = Scheduler::default();

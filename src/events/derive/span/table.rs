@@ -1,5 +1,5 @@
-//! The table of open spans: their records by key, in the order in which they were opened. The number and the memory of
-//! the spans are limited. If there is no room for a new span, the oldest spans are dropped.
+//! The table of open spans: their records by key, in the order of opening. The table has a maximum number of spans and of
+//! bytes. If a new span does not fit, the oldest spans are dropped.
 
 use hashbrown::{HashTable, hash_table::Entry};
 use perf_prof_format::spec::Nesting;
@@ -13,18 +13,18 @@ pub(super) struct OpenSpans {
     /// For each key, the slot of the span that was opened last.
     by_key: HashTable<u32>,
     slots: Vec<Slot>,
-    /// Links the spans with the same key in the order in which they were opened. For each slot, this is the slot of the
-    /// next span with the same key. The last span of a key links back to the first one, so that both are found without
-    /// a walk. An element is valid only if several spans have the key. So the list stays empty until this happens.
+    /// Links spans with the same key, in the order of opening. The element of a slot is the slot of the next span with its
+    /// key. For the last span of a key, it is the slot of the first span, so both ends are found at once. Elements are valid
+    /// only for keys with several spans. The list is empty until a key has several spans.
     above: Vec<u32>,
-    /// The first unused slot. The next unused slots are linked by [`Slot::below`].
+    /// The first unused slot. [`Slot::below`] links it to the next unused slot.
     unused: u32,
     oldest: u32,
     newest: u32,
     len: u32,
     max: u32,
     nesting: Nesting,
-    /// The bytes of the keys and records of the open spans.
+    /// The memory of the keys and records of open spans, in bytes.
     contents: usize,
     memory: Holding,
 }
@@ -32,12 +32,12 @@ pub(super) struct OpenSpans {
 /// An open span.
 struct Slot {
     key: Key,
-    /// The record of the event that began the span, and after it the notes.
+    /// The record of the begin, followed by the notes.
     record: Box<[u8]>,
-    /// The slots of the spans that were opened directly before and after this one.
+    /// The spans that were opened right before and right after this span.
     older: u32,
     newer: u32,
-    /// The slot of the span with the same key that was opened directly before this one.
+    /// The span with the same key that was opened right before this span.
     below: u32,
     input: u16,
 }
@@ -45,36 +45,36 @@ struct Slot {
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// The memory that an open span takes besides its key and record: its slot, as much again for the spare room of the
-/// growing vector, its index in the table, and the memory allocator's header of the record.
+/// The memory of an open span besides its key and record, in bytes: its slot, as much spare capacity of the `Vec`, its index
+/// in the hash table, and the allocator's header of the record.
 const SLOT: usize = 2 * size_of::<Slot>() + 16;
 
-/// A span in the table, or one that was taken out of the table.
+/// A span that is or was in the table.
 pub(super) struct OpenSpan<R> {
-    /// The index of the input whose event began the span.
+    /// The input whose event began the span.
     pub input: usize,
-    /// The record of the begin, and after it the notes.
+    /// The record of the begin, followed by the notes.
     pub record: R,
 }
 
-/// The maximum number of notes of one rule that an open span keeps.
+/// The maximum number of notes that an open span keeps for a rule.
 const MOST_NOTES: usize = 16;
 
 impl<R: AsRef<[u8]>> OpenSpan<R> {
-    /// Returns the record of the event that began the span, and its notes, in the form that [`notes`] reads.
+    /// Returns the record of the begin, and the notes as [`notes`] reads them.
     pub fn split(&self) -> (&[u8], &[u8]) {
         split(self.record.as_ref())
     }
 }
 
-/// Splits a record with its notes after the size in its header.
+/// Splits a record from the notes behind it. The header of the record contains the record's size.
 fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     let size = bytes.get(6..).and_then(|rest| rest.first_chunk()).map_or(0, |size| u16::from_ne_bytes(*size));
     bytes.split_at(usize::from(size).min(bytes.len()))
 }
 
 impl OpenSpans {
-    /// Creates a table for at most `max` open spans, with memory from this budget.
+    /// Creates a table for at most `max` open spans. Its memory comes from this budget.
     pub fn new(max: u32, nesting: Nesting, budget: &Budget) -> Self {
         Self {
             by_key: HashTable::new(),
@@ -91,7 +91,7 @@ impl OpenSpans {
         }
     }
 
-    /// Charges the memory to another budget from now on.
+    /// Takes the memory from another budget from now on.
     pub fn move_to(&mut self, budget: &Budget) {
         self.memory = budget.hold(HeldFor::Spans);
         self.count_memory();
@@ -102,14 +102,13 @@ impl OpenSpans {
         self.len.into()
     }
 
-    /// Opens a span. Returns the number of spans that were dropped because they have the same key, and the number of
-    /// spans that were dropped for lack of room. For lack of room, the oldest spans are dropped, and the new one if
-    /// there is not enough room even without them.
+    /// Opens a span. Returns how many spans were dropped because they have the same key, and how many were dropped because
+    /// memory was short. The latter are the oldest spans. If the new span does not fit even without them, it is dropped too.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
         self.open_nested(key, input, record, self.nesting)
     }
 
-    /// Like `open`, with this nesting instead of the table's.
+    /// Like `open`, but with this nesting instead of the table's own.
     pub fn open_nested(&mut self, key: Key, input: usize, record: &[u8], nesting: Nesting) -> (u64, u64) {
         let replaced = u64::from(nesting == Nesting::Replaced && self.close(&key).is_some());
         let contents = key.heap_bytes() + record.len();
@@ -142,14 +141,14 @@ impl OpenSpans {
         (replaced, without_room)
     }
 
-    /// Drops the oldest spans until there is room for another one. Returns how many were dropped.
+    /// Drops the oldest spans until another span fits. Returns how many were dropped.
     fn make_room(&mut self, contents: usize) -> u64 {
         let before = self.len;
         while self.len != 0 && (self.len == self.max || !self.has_room(contents)) {
             drop(self.take_oldest());
         }
         if self.len == 0 && before != 0 {
-            // Free the unused slots, because they take memory too.
+            // Free the unused slots: they take memory too.
             self.clear();
         }
         (before - self.len).into()
@@ -167,7 +166,7 @@ impl OpenSpans {
         self.memory.set(self.contents + SLOT * self.slots.len());
     }
 
-    /// Returns the record of the span with this key that was opened last.
+    /// Returns the span with this key that was opened last.
     #[inline]
     pub fn last(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
         let at = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
@@ -175,7 +174,7 @@ impl OpenSpans {
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
     }
 
-    /// Returns the record of the span with this key that was opened first.
+    /// Returns the span with this key that was opened first.
     pub fn first(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
         let slot = &self.slots[self.first_slot(key)? as usize];
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
@@ -186,13 +185,12 @@ impl OpenSpans {
         Some(self.bottom(top))
     }
 
-    /// Returns the slot of the oldest span with the same key as the span in the slot `top`, which must be the newest
-    /// one with this key.
+    /// Returns the slot of the first span with a key. `top` must be the slot of the last span with this key.
     fn bottom(&self, top: u32) -> u32 {
         if self.slots[top as usize].below == NONE { top } else { self.above[top as usize] }
     }
 
-    /// Links the slot `at`, as the newest of its key, to `below`, which was the newest before.
+    /// Makes `at` the last span of its key. `below` was the last span until now.
     fn put_above(&mut self, at: u32, below: u32) {
         self.slots[at as usize].below = below;
         if below != NONE {
@@ -213,8 +211,8 @@ impl OpenSpans {
         self.last(key).is_some()
     }
 
-    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among the rules
-    /// of the input. Returns how many of the oldest spans were dropped to make room. This span may be one of them.
+    /// Keeps a sample with the span of this key that was opened last. `rule` is the sample's rule, an index into the rules
+    /// of the input. Returns how many of the oldest spans were dropped for its memory. The span itself may be one of them.
     pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) -> u64 {
         let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return 0 };
         let slot = &mut self.slots[at as usize];
@@ -254,7 +252,7 @@ impl OpenSpans {
         self.close_if(key, |_| true)
     }
 
-    /// Takes out the span with this key that was opened last, if it meets the condition.
+    /// Takes out the span with this key that was opened last, if the condition returns true for it.
     #[inline]
     pub fn close_if(
         &mut self,
@@ -278,24 +276,22 @@ impl OpenSpans {
         Some(self.take(at))
     }
 
-    /// Returns the open spans with their keys, the oldest first.
+    /// Returns the open spans and their keys, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, OpenSpan<&[u8]>)> {
         let slot = |at: u32| self.slots.get(at as usize);
         std::iter::successors(slot(self.oldest), move |last| slot(last.newer))
             .map(|slot| (&slot.key, OpenSpan { input: slot.input.into(), record: &*slot.record }))
     }
 
-    /// Returns the key of the oldest span.
     pub fn oldest_key(&self) -> Option<&Key> {
         self.slots.get(self.oldest as usize).map(|slot| &slot.key)
     }
 
-    /// Takes out the oldest span.
     pub fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
         self.remove_first(self.oldest)
     }
 
-    /// Takes out the span in a slot. It must be the first of those with its key.
+    /// Takes out the span in a slot. It must be the first span of its key.
     fn remove_first(&mut self, at: u32) -> Option<OpenSpan<Box<[u8]>>> {
         let slot = self.slots.get(at as usize)?;
         let slots = &self.slots;
@@ -312,24 +308,21 @@ impl OpenSpans {
         Some(self.take(at))
     }
 
-    /// Takes out the oldest span, with its key.
     pub fn take_oldest_with_key(&mut self) -> Option<(Key, OpenSpan<Box<[u8]>>)> {
         let key = self.oldest_key()?.clone();
         Some((key, self.take_oldest()?))
     }
 
-    /// Takes out all open spans.
     pub fn take_all(&mut self) -> OpenSpans {
         let empty = Self::new(self.max, self.nesting, &self.memory.budget().clone());
         std::mem::replace(self, empty)
     }
 
-    /// Drops all open spans.
     pub fn clear(&mut self) {
         drop(self.take_all());
     }
 
-    /// Puts a slot into the list of slots, and returns its index.
+    /// Stores a slot, and returns its index.
     fn put(&mut self, slot: Slot) -> u32 {
         match self.unused {
             NONE => {
@@ -344,7 +337,7 @@ impl OpenSpans {
         }
     }
 
-    /// Takes a slot out of the order of opening.
+    /// Removes a slot from the order of opening, and returns its span.
     fn take(&mut self, at: u32) -> OpenSpan<Box<[u8]>> {
         let unused =
             Slot { key: Key::One(0), record: Box::default(), older: NONE, newer: NONE, below: self.unused, input: 0 };
@@ -371,8 +364,8 @@ mod tests {
 
     use super::*;
 
-    /// A million open spans of a system call with six arguments take 200 MiB: a record of 128 bytes, the memory
-    /// allocator's header and rounding (16), and an index of at most 11.
+    /// With this size, a million open system calls with six arguments take 200 MiB. Each has a record of 128 bytes, 16 bytes
+    /// for the allocator, and an index of at most 11 bytes.
     #[test]
     fn a_slot_is_small() {
         assert!(size_of::<Slot>() <= 56, "{}", size_of::<Slot>());
@@ -398,7 +391,7 @@ mod tests {
         assert_eq!(open.len(), 0);
     }
 
-    /// A recording may have records of 64 KiB, and a key for each of them.
+    /// In a recording, records can have 64 KiB, and each can have a key of its own.
     #[test]
     fn spans_without_room_are_dropped_the_oldest_first() {
         let budget = Budget::new(16 << 20);
@@ -414,12 +407,12 @@ mod tests {
         let kept = (share / (large.len() + SLOT)) as u64;
         assert_eq!((open.len(), dropped), (kept, 1000 - kept));
         assert_eq!(open.oldest_key(), Some(&Key::One(1000 - kept)));
-        // Notes take memory of the same share, and so do keys.
+        // Notes and keys take their memory from the same share.
         let note = |open: &mut OpenSpans, number| open.note(&Key::One(number), (0, 0), &large, Keep::First);
         assert_eq!((note(&mut open, 999), open.len()), (1, kept - 1));
         let long = Key::Bytes(vec![0; 60_000].into());
         assert_eq!(open.open(long, 0, &record(8)).1, 1);
-        // Large records make room for small ones, and for their slots too.
+        // Many small spans take the place of a few large ones. Their slots take memory too.
         (0..100_000).for_each(|number| _ = open.open(Key::One(number), 0, &record(8)));
         assert!(open.memory.bytes() <= share && open.len() > 10_000, "{}", open.len());
         assert_eq!(open.open(Key::One(7), 0, &large).0, 0);
@@ -430,8 +423,7 @@ mod tests {
         assert_eq!((none.open(Key::One(1), 0, &large), none.len()), ((0, 1), 0));
     }
 
-    /// Each operation takes constant time, however many spans with the key are open. Otherwise, this test would take
-    /// hours.
+    /// If an operation took longer with many spans of a key, this test would take hours.
     #[test]
     fn a_million_open_spans_with_one_key_cost_no_more_than_a_few() {
         const MANY: u32 = 1_000_000;
@@ -456,7 +448,7 @@ mod tests {
     }
 
     proptest! {
-        /// The naive model is a list of keys and numbers, the oldest span first.
+        /// The model is a list of keys and numbers, the oldest span first.
         #[test]
         fn the_ends_of_each_chain_are_those_of_a_naive_list(
             steps in prop::collection::vec((0..4u8, 0..3i64), 0..100),

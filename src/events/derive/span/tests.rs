@@ -1,4 +1,4 @@
-//! Tests of the engine: it makes the same spans as a naive model, for any order of events, any losses and any size of the
+//! Tests of the engine: it makes the same spans as a simple model, for any order of events, any losses and any size of the
 //! table.
 
 use std::{cell::RefCell, sync::Arc};
@@ -17,7 +17,7 @@ use crate::event::{ComputeField, Flow, Sample, SpanFieldSource};
 
 const SAMPLES: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
 
-/// An event with a number and a text.
+/// An event type with a number and a text.
 fn input(name: &str, number: &str) -> EventType {
     let text = format!(
         "name: {name}\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -40,7 +40,7 @@ fn record(event: &EventType, time: u64, tid: i32, number: i32, text: &str) -> Ve
     event.layout.encode(&values).unwrap()
 }
 
-/// A span that runs: its event type, its counts, and the events that begin and end it.
+/// A span that is running: its event type, its counts, and the types of the events that begin and end it.
 struct Run {
     event: EventType,
     counts: Arc<SpanCounts>,
@@ -48,12 +48,12 @@ struct Run {
     inputs: Vec<EventType>,
 }
 
-/// Starts the span of a selector. The event `s:both` has both roles if the selector names it twice.
+/// Starts the span of a selector. If the selector names `s:both` twice, this event both begins and ends spans.
 fn start(selector: &str) -> Result<Run, SpanError> {
     start_with(selector, |_| {})
 }
 
-/// Starts a span with these fields and a filter over them.
+/// Starts a span with these fields, and a filter over them.
 fn start_with_filter(filter: &str, fields: &[SpanField]) -> Run {
     let run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
         span.fields = fields.to_vec();
@@ -64,7 +64,7 @@ fn start_with_filter(filter: &str, fields: &[SpanField]) -> Run {
     run.unwrap()
 }
 
-/// Like `start`, with changes to the span.
+/// Like `start`, but changes the span first.
 fn start_with(selector: &str, change: impl FnOnce(&mut Span)) -> Result<Run, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
@@ -85,7 +85,7 @@ fn start_with(selector: &str, change: impl FnOnce(&mut Span)) -> Result<Run, Spa
 }
 
 impl Run {
-    /// Delivers a sample. Returns the records of the spans.
+    /// Passes a sample to the engine. Returns the records of the delivered spans.
     fn sample(&mut self, input: usize, record: &[u8]) -> Vec<Vec<u8>> {
         let mut spans = Vec::new();
         let _ = self.engine.sample(input, record, &mut |record| {
@@ -104,7 +104,7 @@ impl Run {
         spans
     }
 
-    /// Returns when the span began, and when it ended.
+    /// Returns when a span began, and when it ended.
     fn times(&self, span: &[u8]) -> (u64, Option<u64>) {
         let Format::Span(format) = &self.event.format else { panic!() };
         let raw = Sample { event: &self.event, record: span }.raw();
@@ -168,8 +168,8 @@ fn a_filter_sees_the_duration_and_the_fields_of_both_events() {
     }
 }
 
-/// Fields are costly to compute: some look up the name of a task. For a span that does not pass the filter, only the
-/// fields that the filter reads are computed.
+/// Fields are costly to compute: some look up the name of a task. If a span does not pass the filter, only the fields that
+/// the filter reads are computed.
 #[test]
 fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() {
     thread_local! {
@@ -192,8 +192,8 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
         ("number > 7", &[], &[]),
         ("duration >= 30 && number != 3", &[], &[]),
         ("cpu == 2 && number >= 2", &[2, 3], &[2, 3]),
-        // The text is computed for each span because the filter reads it, and once more when the span that passes is
-        // delivered.
+        // The filter reads the text, so it is computed for each span. For the span that passes, it is computed again for the
+        // delivery.
         ("text == \"b\"", &[1, 2, 2, 3], &[2]),
     ];
     for (filter, computed, delivered) in rows {
@@ -214,8 +214,8 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
     }
 }
 
-/// The text of a field may depend only on a number, as the name of a system call does. A filter by the text is evaluated once
-/// for each number, unless the filter reads another field too.
+/// A text of a number, such as the name of a system call: a filter that reads nothing else is evaluated once for each
+/// number.
 #[test]
 fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
     thread_local! {
@@ -237,8 +237,8 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
         origin: None,
     };
     let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
-    // Each element of `spans` is the number in the span's begin and the number in its end. Each row has a filter, the
-    // indices of the spans that pass, and the numbers for which the filter computes the text.
+    // Each element of `spans` contains the number in the begin and the number in the end. Each row contains a filter, the
+    // indexes of the spans that pass, and the numbers whose text the filter computes.
     let spans = [(1, 0), (2, 0), (1, 9), (2, 9), (1, 0), (3, 9)];
     let rows: [(&str, &[usize], &[i64]); 6] = [
         ("name == \"call1\"", &[0, 2, 4], &[1, 2, 3]),
@@ -257,7 +257,7 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
             let end = record(&run.inputs[1], 200, 5, end, "");
             if !run.sample(1, &end).is_empty() {
                 passed.push(at);
-                // The delivery of a span computes its fields once more. This is not the filter's work, so it is not compared.
+                // The delivery computes the text once more. Ignore this, because the filter did not ask for it.
                 COMPUTED.with_borrow_mut(|all| all.pop());
             }
         }
@@ -313,7 +313,7 @@ fn spans_go_on_with_other_counts() {
     let spans = run.sample(1, &end);
     assert_eq!(run.times(&spans[0]), (10, Some(20)));
     assert_eq!((counts.opened(), counts.ended(), counts.open()), (0, 1, 1));
-    // The first counts stay as they are.
+    // The first counts stay unchanged.
     assert_eq!(run.counts(), [3, 1, 0, 0]);
 }
 
@@ -325,18 +325,18 @@ enum LossStep {
     Lost,
 }
 
-/// Wherever a run is split into two parts, even during a loss, the spans are the same.
+/// However a run is split into two parts, even during a loss, the spans are the same.
 #[test]
 fn a_border_within_a_loss_changes_no_span() {
     use LossStep::{LossBegins, Lost, Sample};
     let steps = [
         Sample(0, 10),
         Sample(1, 11),
-        // This span is open when the loss begins, and ends within it.
+        // This span is open when the loss begins, and ends during the loss.
         Sample(0, 20),
         LossBegins,
         Sample(1, 21),
-        // Two rings lose events. This span lies within the loss of the second one.
+        // Two rings lose events. This span begins and ends during the loss of the second ring.
         LossBegins,
         Sample(0, 30),
         Lost,
@@ -358,8 +358,7 @@ fn a_border_within_a_loss_changes_no_span() {
                 sums = [run.counts.ended(), run.counts.dropped()];
                 run.counts = Arc::new(SpanCounts::default());
                 run.engine.continue_in(run.counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
-                // Report again the losses that are still going on, as a caller does. The step itself is delivered
-                // below.
+                // Report again which losses go on, as a caller does. The step itself comes below.
                 let before = lossy - i32::from(step == LossBegins) + i32::from(step == Lost);
                 (0..before).for_each(|_| run.engine.loss_begins());
             }
@@ -374,7 +373,7 @@ fn a_border_within_a_loss_changes_no_span() {
         }
         let sums = [sums[0] + run.counts.ended(), sums[1] + run.counts.dropped()];
         assert_eq!(times, [(10, Some(11)), (50, Some(51))], "border {border}");
-        // The dropped spans are those that began at 20, 30, 32 and 40.
+        // The dropped spans began at 20, 30, 32 and 40.
         assert_eq!(sums, [2, 4], "border {border}");
     }
 }
@@ -443,8 +442,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Makes the spans of the steps without any table: the open spans are a list of keys and times, the oldest one first. Returns
-/// the spans and the counts.
+/// Makes the spans of these steps without a table: open spans are a list of keys and times, the oldest first. Returns the
+/// spans and the counts.
 fn model(steps: &[Step], max: usize, is_nested: bool) -> (Vec<(u64, u64)>, [u64; 4]) {
     let (mut open, mut spans, mut counts) = (Vec::<(i32, u64)>::new(), Vec::new(), [0; 4]);
     for (time, step) in (1..).zip(steps) {
@@ -508,7 +507,7 @@ proptest! {
     }
 }
 
-/// A span is dropped when its key begins again, when it ends during a loss, and when it is open at the end of a loss.
+/// A span is dropped if its key begins again, if it ends during a loss, or if it is open at the end of a loss.
 #[test]
 fn the_tasks_of_dropped_spans_are_counted() {
     let selector = "span:x=s:begin..s:end//key=number:other/";
@@ -527,7 +526,7 @@ fn the_tasks_of_dropped_spans_are_counted() {
     assert_eq!(gaps(&run), [(5, 1, 11)]);
     sample(&mut run, 0, 12, 7, 2);
     sample(&mut run, 0, 13, 7, 3);
-    // During the loss, one span ends and another one stays open.
+    // During the loss, one span ends, and another span stays open.
     run.engine.loss_begins();
     assert_eq!(sample(&mut run, 1, 14, 8, 2), 0);
     run.engine.lost(13, 15);
@@ -538,8 +537,8 @@ fn the_tasks_of_dropped_spans_are_counted() {
 }
 
 proptest! {
-    /// Each key has spans, one after the other. Whatever is lost, the time of each span with a delivered begin is covered: by
-    /// the delivered spans, or by the bound of the missing time.
+    /// Each key has spans, one after another. Whatever is lost, the total time of spans with a delivered begin is covered:
+    /// by delivered spans, or by the maximum missing time.
     #[test]
     fn the_times_of_spans_that_end_among_lost_events_are_bounded(
         steps in prop::collection::vec((1..3i32, 1..50u64, 0..9u8), 1..120)
@@ -555,7 +554,7 @@ proptest! {
                 0 if !is_losing => run.engine.loss_begins(),
                 1 if is_losing => run.engine.lost(0, time),
                 _ => {
-                    // The ring that loses events may be another one than that of this event.
+                    // Another ring than the ring of this event may be losing events.
                     let is_delivered = !is_losing || what % 2 == 0;
                     let of_key = &mut open[key as usize];
                     let input = usize::from(of_key.is_some());

@@ -1,11 +1,11 @@
-//! Caches the filter's result for each value of the number that a text field depends on.
+//! Caches the result of a filter for each number, if the filter reads only a text of this number.
 
 use rustc_hash::FxHashMap;
 
-/// The cache's limit: more than there are system calls and errnos.
+/// The maximum number of cached results: there are fewer system calls and errnos.
 const MOST: usize = 4096;
 
-/// The results of a filter that reads one text field, by the number that the text depends on.
+/// The results of a filter that reads one text field, by the number that the text is made from.
 pub(super) struct Verdicts {
     /// The index of the field.
     pub field: usize,
@@ -13,18 +13,16 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Creates an empty cache for a filter that reads only this field.
+    /// Creates an empty cache for a filter over this field.
     pub fn new(field: usize) -> Verdicts {
         Verdicts { field, known: FxHashMap::default() }
     }
 
-    /// Returns the cached result for a number.
     #[inline]
     pub fn get(&self, number: i64) -> Option<bool> {
         self.known.get(&number).copied()
     }
 
-    /// Stores the filter's result for a number.
     pub fn remember(&mut self, number: i64, passes: bool) {
         if self.known.len() == MOST {
             self.known.clear();

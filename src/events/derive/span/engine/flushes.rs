@@ -1,4 +1,4 @@
-//! The spans of flushes of block devices, and of the waits of tasks for them.
+//! The spans of flushes of block devices, and of tasks that wait for flushes.
 
 use super::{Engine, Which};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 use perf_prof_format::spec::Nesting;
 
 impl Engine {
-    /// Follows a change of the flushes of the device with this number. The sample comes with the index of its input.
+    /// Handles a change of the flushes of the device `dev`. The sample comes with the index of its input.
     pub(super) fn flush(
         &mut self,
         change: FlushChange,
@@ -63,7 +63,7 @@ impl Engine {
         Flow::Continue(())
     }
 
-    /// Opens the span of a flush, and drops what it shows to be over.
+    /// Opens the span of a flush, and drops spans that this flush shows to be over.
     fn issue(&mut self, dev: u64, at: At, (input, record): (usize, &[u8])) {
         let Self { flushes, context, .. } = self;
         let issue = flushes.issued(dev, at, || context.has_one_hardware_queue(dev));
@@ -86,7 +86,7 @@ impl Engine {
         self.drop_without_room(without_room);
     }
 
-    /// Drops a span that was over at the time `until`, and counts why its end is not known.
+    /// Drops a span that was over at the time `until`. `count` counts why its end is unknown.
     fn drop_flush(&mut self, key: &Key, begin: Option<OpenSpan<Box<[u8]>>>, until: u64, count: fn(&SpanCounts, u64)) {
         let Some(begin) = begin else { return };
         self.count_dropped_flush(key, &begin, until, count);
@@ -95,14 +95,14 @@ impl Engine {
 
     fn count_dropped_flush(&self, key: &Key, begin: &OpenSpan<Box<[u8]>>, now: u64, count: fn(&SpanCounts, u64)) {
         self.counts.add_dropped(1);
-        // A loss may be why an end is missing.
+        // If events were lost, the loss may be the reason.
         let count = if self.lossy_rings == 0 { count } else { SpanCounts::add_lost };
         count(&self.counts, 1);
         self.add_gap_of(key.numbers(), begin, now);
     }
 
-    /// Drops all open waits for the flushes of a device. Those that still go on end later, so how long they lasted is counted
-    /// then.
+    /// Drops all open waits for the flushes of a device. Some of them may go on. How long a wait lasted is counted when it
+    /// is over.
     fn drop_waits(&mut self, dev: u64, now: u64) {
         let key = wait_key(dev);
         while let Some(begin) = self.open.close_first(&key) {
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Counts the dropped waits that began before this time as over now.
+    /// Counts the duration of dropped waits that began before `over_before`: they are over now.
     fn end_missing_waits(&mut self, dev: u64, over_before: u64, now: u64) {
         let key = wait_key(dev);
         loop {

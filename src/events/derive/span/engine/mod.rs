@@ -1,4 +1,4 @@
-//! The state of a span during a run: it takes the samples that begin and end spans, and delivers the spans.
+//! A span during a run: receives the samples that begin and end spans, and delivers the spans.
 
 mod flushes;
 
@@ -29,39 +29,38 @@ use crate::{
 pub(super) struct Engine {
     span: Span,
     format: Arc<SpanFormat>,
-    /// The layout of the records of the spans.
+    /// The layout of the spans' records.
     layout: SampleLayout,
-    /// For each field of the span: whether the filter reads it.
+    /// Which fields of the span the filter reads.
     filtered_fields: Vec<bool>,
-    /// Whether the filter reads a text that has to be computed for each span.
+    /// Whether the filter reads a text that is computed for each span.
     has_text_filter: bool,
-    /// The cache of the filter's results, if the filter reads only one text and the text depends on a number.
+    /// The filter's results, cached if the filter reads only one text and this is a text of a number.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
-    /// The samples of `Ahead` rules, by their keys, until a span begins.
+    /// The samples of `Ahead` rules by key, until a sample recalls them.
     ahead: OpenSpans,
-    /// The spans that losses dropped and that may not have ended yet. `missing_records` has a record for each dropped
-    /// span whose latest possible end is known; it is `None` if the sink does not want these records.
+    /// The spans that losses dropped and that may still be open. `missing_records` contains a record for each of them whose
+    /// latest possible end is known. It is `None` if the sink does not want these records.
     missing: Missing,
     missing_records: Option<Vec<Box<[u8]>>>,
-    /// The tasks that ran on each CPU, if a rule needs them.
+    /// Which tasks ran on each CPU; `None` if no rule needs this.
     runs: Option<Runs>,
     scheduler: Scheduler,
     flushes: Flushes,
-    /// The waits for flushes that were dropped because nobody knows which of them have ended.
+    /// The waits for flushes that were dropped, because nobody knows which of them have ended.
     missing_waits: Missing,
-    /// Tells which open spans should have ended. `None` for a span that may stay open for long although no event is
-    /// missing.
+    /// Finds open spans that should have ended. `None` for spans that may stay open for long.
     overdue: Option<Overdue>,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
-    /// A buffer for the record of a span, which is used again for each span.
+    /// A buffer for the record of a span. Each span uses it again.
     record: Vec<u8>,
-    /// The names of tasks, for the fields that need them.
+    /// Knows the names of tasks, for the fields that contain them.
     context: Arc<Context>,
     output: Output,
-    /// The number of rings that are losing events.
+    /// How many rings are losing events.
     lossy_rings: u32,
 }
 
@@ -72,7 +71,7 @@ enum Output {
     Muted,
 }
 
-/// Which span ends, if several with the same key are open.
+/// Which span a sample ends if several spans have its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     First,
@@ -126,13 +125,13 @@ impl Engine {
         }
     }
 
-    /// Returns the time at which the open span with this key began.
+    /// Returns when the open span with this key began.
     fn began(&self, key: &Key) -> Option<u64> {
         let begin = self.open.last(key)?;
         self.format.inputs[begin.input].layout.time(begin.split().0)
     }
 
-    /// Returns whether the open span with this key meets the condition, or there is no such span.
+    /// Returns whether the open span with this key meets the condition. Returns true if there is no such span.
     fn meets(&self, condition: OpenCondition, key: &Key) -> bool {
         let Some(open) = self.open.last(key) else { return true };
         let (record, notes) = open.split();
@@ -141,13 +140,13 @@ impl Engine {
         condition(&self.format.view(&samples, None))
     }
 
-    /// Keeps a sample with the span that has this key.
+    /// Keeps a sample with the open span that has this key.
     fn note(&mut self, key: &Key, of: (usize, usize), record: &[u8], keep: Keep) {
         let dropped = self.open.note(key, of, record, keep);
         self.drop_without_room(dropped);
     }
 
-    /// Counts spans that were dropped because too many were open, or because they took too much memory.
+    /// Counts spans that were dropped because too many were open, or because memory was short.
     fn drop_without_room(&self, spans: u64) {
         self.counts.add_dropped(spans);
         self.counts.add_without_room(spans);
@@ -165,8 +164,7 @@ impl Engine {
     ) -> Flow {
         let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
-        // A sample that arrives late may be older than the open span. Such a sample belongs to an earlier span, so it
-        // does not end this one.
+        // A sample that arrives late may be older than the open span. Then it belongs to an earlier span.
         let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
         let begin = match which {
             Which::Last => open.close_if(key, is_later),
@@ -180,8 +178,7 @@ impl Engine {
             return Flow::Continue(());
         };
         if self.lossy_rings != 0 {
-            // This begin and this end may not belong together, because the lost events may contain another end and another
-            // begin.
+            // Drop the span: the lost events may contain the true end of this begin, and the true begin of this end.
             counts.add_dropped(1);
             counts.add_lost(1);
             self.add_gap_of(key.numbers(), &begin, time);
@@ -193,8 +190,8 @@ impl Engine {
         self.ended((key, notes), (begin.input, begin_record), (input, record), emit)
     }
 
-    /// Delivers a span that has ended, if it is long enough and passes the filters. The begin and the end come with the index of
-    /// their input.
+    /// Delivers a span that has ended, if it is long enough and passes the filters. The begin and the end come with the
+    /// indexes of their inputs.
     fn ended(
         &mut self,
         (key, notes): (&Key, &[u8]),
@@ -229,7 +226,7 @@ impl Engine {
         self.deliver(&SpanSamples { begin, end, notes, key: key.numbers(), duration, ran }, emit)
     }
 
-    /// Follows a change of a task's state, and counts the missing events that it shows.
+    /// Follows a change of a task's state. Counts missing events if the change contradicts an earlier one.
     fn schedule(&mut self, change: Change, at: At, [task, state]: [i64; 2]) {
         let task = task as i32;
         let scheduler = &mut self.scheduler;
@@ -243,7 +240,7 @@ impl Engine {
             Change::ComesAfterWakeup => scheduler.comes_after_wakeup(at, task),
             Change::Wakes => scheduler.wakes(at, task),
         }
-        // Missing events are not counted while a ring loses events, because the loss explains them.
+        // While a ring loses events, the loss explains what is missing.
         if self.lossy_rings == 0 {
             for &task in self.scheduler.contradicted().iter().filter(|&&task| self.may_lack_spans(task, at.time)) {
                 self.counts.add_unseen(1);
@@ -252,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// Drops the wait of a task that is woken a second time, because the task has run since the first wakeup.
+    /// Drops the open wait of a task that is woken a second time: the task has run since the first wakeup.
     fn discard_woken_again(&mut self, key: &Key, time: u64) {
         if !self.scheduler.is_woken_again() {
             return;
@@ -277,11 +274,11 @@ impl Engine {
         self.span.may_lack_spans(&self.context, task, || self.context.comm(task, time))
     }
 
-    /// Counts the open span of a key as missing. Called when the key begins again.
+    /// Counts the open span of a key as a gap, because a second span with the key begins.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // A span of a source counts only if it was open for long. A second begin alone does not show that events are missing:
-        // the kernel does not report the ends of some spans, and two requests for the same sectors of a device may be open
-        // together. `schedule` counts the missing events of the scheduler.
+        // A span of a source is a gap only if it was open for long. A second begin alone does not show that an end is
+        // missing: the kernel does not report some ends, and two requests for the same sectors may be open together. For the
+        // scheduler's sources, `schedule` finds what is missing.
         let is_overdue = self.is_overdue(key, time);
         self.counts.add_unended(is_overdue.into());
         if self.span.spec.nesting == Nesting::Replaced
@@ -292,8 +289,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether the open span with this key should have ended before `time`. Returns false while a ring loses
-    /// events.
+    /// Returns whether the open span with this key should have ended before `time`. Returns false while a ring loses events.
     fn is_overdue(&self, key: &Key, time: u64) -> bool {
         let age = |begin: u64| time.saturating_sub(begin);
         self.lossy_rings == 0
@@ -303,7 +299,7 @@ impl Engine {
                 .is_some_and(|overdue| self.began(key).is_some_and(|begin| overdue.is_overdue(age(begin))))
     }
 
-    /// Counts the spans that are open at the end of the run although they should have ended.
+    /// Counts spans that are open at the end of the run, but should have ended.
     fn count_overdue(&self) {
         let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) else { return };
         let age = |begin: &OpenSpan<&[u8]>| {
@@ -326,8 +322,7 @@ impl Engine {
         }
     }
 
-    /// Adds up how long dropped spans may have lasted. Leaves out a span if its begin already shows that the user did not
-    /// select it.
+    /// Adds up the maximum durations of dropped spans. Skips spans whose begin shows that the user did not select them.
     fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
         for MissingSpan { key, begin, until } in spans {
             let (record, notes) = begin.split();
@@ -351,8 +346,8 @@ impl Engine {
         }
     }
 
-    /// Adds up how long the earlier spans of a key may have lasted: those that a loss dropped, and the one that is
-    /// still open. Called when the key begins again although no end was delivered.
+    /// Adds up the maximum durations of earlier spans with this key: those that a loss dropped, and the open one. Called
+    /// when a span with the key begins although no end came.
     fn count_missing_before(&mut self, key: &Key, time: u64) {
         if self.span.spec.nesting != Nesting::Replaced {
             return;
@@ -362,7 +357,7 @@ impl Engine {
             let dropped = self.missing.begin(key, is_losing.then_some(time));
             self.count_missing(dropped);
         }
-        // Spans of sources may end without an event, so a second begin alone does not show that events are missing.
+        // Some ends of sources have no event, so a second begin alone does not show that an end is missing.
         let task = key.numbers()[0] as i32;
         let is_contradicted = || self.scheduler.contradicted().contains(&task);
         if (is_losing || !self.span.spec.is_source() || is_contradicted() || self.is_overdue(key, time))
@@ -373,7 +368,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether the user selected the task of a span: by its id, and by its name.
+    /// Returns whether the user selected the task of a span, by its id and by its name.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
         let are_all_selected = self.context.delivers_all_spans() && self.span.comms.is_empty();
         if !self.span.selects_tasks() || are_all_selected {
@@ -383,7 +378,7 @@ impl Engine {
         self.context.delivers_spans_of(tid) && self.selects_comm(tid, samples)
     }
 
-    /// Returns whether the name that a task has at the end of a span is selected.
+    /// Returns whether the user selected the name that a task has at the end of a span.
     fn selects_comm(&self, tid: i32, samples: &SpanSamples<'_>) -> bool {
         let comms = &self.span.comms;
         if comms.is_empty() {
@@ -395,7 +390,7 @@ impl Engine {
         comm.is_some_and(|comm| matches_any(comms, &comm))
     }
 
-    /// Returns whether a span passes the filter over its fields.
+    /// Returns whether a span passes the filter over the span's fields.
     fn passes(&mut self, samples: &SpanSamples<'_>) -> bool {
         let Some(Filters::OfSpan(filter)) = &self.span.filters else { return true };
         let context = Some(&*self.context);
@@ -416,9 +411,9 @@ impl Engine {
         passes
     }
 
-    /// Delivers a span if its task is selected and the span passes the filter over its fields. Most spans do not pass,
-    /// so the cheaper check comes first: the filter if it reads only numbers, otherwise the task. Fields that the
-    /// filter does not read are computed only for spans that are delivered.
+    /// Delivers a span if its task is selected and it passes the filter over its fields. Most spans do not pass, so the
+    /// cheaper check comes first: the filter if it reads only numbers, and otherwise the task. Fields that the filter does
+    /// not read are computed only for delivered spans.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let is_task_first = self.has_text_filter;
         let is_refused = is_task_first && !self.selects_task(samples)
@@ -520,8 +515,8 @@ impl Derivation for Engine {
 
     fn lost(&mut self, _start: u64, end: u64) {
         self.lossy_rings = self.lossy_rings.saturating_sub(1);
-        // Each span that is open now may have ended or begun again among the lost samples. Spans that begin after this call
-        // began after the loss.
+        // Each open span may have ended, or begun again, among the lost samples. A span that begins after this call began
+        // after the loss.
         for (key, begin) in self.open.iter() {
             self.add_gap_of(key.numbers(), &begin, self.last);
         }
@@ -558,7 +553,7 @@ impl Derivation for Engine {
         self.open.move_to(context.budget());
         self.ahead.move_to(context.budget());
         self.output = Output::Delivered;
-        // If a ring is still losing events, the caller reports this loss again.
+        // The caller reports again which rings are losing events.
         self.lossy_rings = 0;
     }
 
