@@ -1,9 +1,9 @@
-//! Glob patterns that can be compiled to code without loops: a text with a `*` before it, behind it, or both.
+//! Glob patterns that compile to code without loops: `text*`, `*text` and `*text*`.
 
 use super::text::jump_unless_bytes;
 use crate::instruction::{Code, Condition, Label, Place, Register, Size};
 
-/// A pattern.
+/// A pattern. Each variant contains the text without its `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
     /// `text*`
@@ -15,7 +15,7 @@ pub enum Glob {
 }
 
 impl Glob {
-    /// Parses a pattern; `None` if it has none of these forms.
+    /// Parses a pattern. Returns `None` for other forms.
     pub fn parse(pattern: &str) -> Option<Glob> {
         let is_plain = |text: &str| text.is_ascii() && !text.contains(['*', '?', '[', '\0']);
         let (before, after) = (pattern.strip_prefix('*'), pattern.strip_suffix('*'));
@@ -28,8 +28,8 @@ impl Glob {
         is_plain(text).then(|| of(text.as_bytes().to_vec()))
     }
 
-    /// Writes the code that jumps to a label unless the text in the array matches. The text ends at its first NUL, or at the
-    /// end of the array.
+    /// Writes code that jumps to `to` unless the text in the array matches. The text ends at its first NUL, or at the end of
+    /// the array.
     pub(super) fn jump_unless(&self, code: &mut Code, (array, size): (Place, usize), to: Label) {
         match self {
             Glob::Prefix(text) if text.len() <= size => jump_unless_bytes(code, array, text, to),
@@ -40,7 +40,7 @@ impl Glob {
         }
     }
 
-    /// Writes the code that compares the pattern's text with the array at each offset at which the text fits.
+    /// Writes code that compares the pattern's text with the array at each offset.
     fn search(&self, code: &mut Code, text: &[u8], (array, size): (Place, usize), fails: Label) {
         let found = code.label();
         for at in 0..=size - text.len() {

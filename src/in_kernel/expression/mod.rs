@@ -1,7 +1,7 @@
-//! The numbers and texts that a program reads from an event, and tests of them, each with its code.
+//! The numbers, texts and tests that a program reads from an event, each with its code.
 //!
-//! While a program runs, [`CONTEXT`] is the record, and [`IDS`] has the ids of the running task. All code in this room may
-//! change `R0` to `R5`.
+//! While a program runs, [`CONTEXT`] contains the address of the record, and [`IDS`] the ids of the running task. All code
+//! in this module may change `R0` to `R5`.
 
 mod glob;
 mod number;
@@ -17,14 +17,14 @@ pub use text::{Text, TextTest};
 
 use crate::instruction::{Code, Register};
 
-/// The register with the address of the record. The fields of the record are at the offsets of the tracepoint's format. But
-/// its first 8 bytes are a pointer of the kernel, not the common fields.
+/// The register with the address of the record. The fields are at the offsets in the tracepoint's format. The common fields
+/// are missing: in their place, the first 8 bytes are a pointer of the kernel.
 pub const CONTEXT: Register = Register::R6;
 
-/// The register with the ids of the running task: the process in the upper 32 bits, the thread in the lower ones.
+/// The register with the ids of the running task: the process id in the upper 32 bits, the thread id in the lower 32 bits.
 pub const IDS: Register = Register::R9;
 
-/// Sets [`CONTEXT`] and [`IDS`] at the start of a program.
+/// Writes the start of a program, which sets [`CONTEXT`] and [`IDS`].
 pub fn start(code: &mut Code) {
     code.copy(CONTEXT, Register::R1);
     code.call(BPF_FUNC_GET_CURRENT_PID_TGID);

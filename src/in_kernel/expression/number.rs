@@ -5,22 +5,22 @@ use perf_prof_format::{abi::bpf::BPF_FUNC_GET_SMP_PROCESSOR_ID, tracefs::IntType
 use super::{CONTEXT, IDS};
 use crate::instruction::{Code, Condition, Operation, Register, Size};
 
-/// A number of 64 bits. Narrower fields are extended with zeros or with their sign, as their type says.
+/// A 64-bit number. Narrower fields are extended with zeros or with their sign, as their type says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A field of the record, at a multiple of its width.
+    /// A field of the record. Its offset is a multiple of its width.
     Field {
-        /// Its offset.
+        /// The offset of the field.
         offset: i16,
         /// Its type.
         ty: IntType,
     },
-    /// A byte of the record. Every value except 0 becomes 1.
+    /// A byte of the record. Any value except 0 becomes 1.
     Bool {
-        /// Its offset.
+        /// The offset of the byte.
         offset: i16,
     },
-    /// These bits of a field.
+    /// Some bits of a field.
     Bits {
         /// The offset of the field.
         offset: i16,
@@ -29,27 +29,27 @@ pub enum Number {
         /// A mask of the bits. The highest bit of the mask is never set.
         bits: u32,
     },
-    /// Always the same number.
+    /// A constant.
     Constant(u64),
-    /// A number that the program has put on the stack, extended to 64 bits.
+    /// A number on the stack, which the program has extended to 64 bits.
     Kept {
-        /// The distance from the end of the stack.
+        /// The distance from the end of the stack, in bytes.
         offset: i16,
-        /// Whether it may be negative.
+        /// Whether it can be negative.
         is_signed: bool,
-        /// Whether it may need more than 32 bits.
+        /// Whether it can need more than 32 bits.
         is_wide: bool,
     },
-    /// The id of the running process, in the initial PID namespace.
+    /// The process id of the running task, in the initial PID namespace.
     Process,
-    /// The id of the running thread, in the initial PID namespace.
+    /// The thread id of the running task, in the initial PID namespace.
     Thread,
     /// The CPU.
     Cpu,
 }
 
 impl Number {
-    /// Returns whether the number may be negative.
+    /// Returns whether the number can be negative.
     pub fn is_signed(self) -> bool {
         match self {
             Number::Field { ty, .. } => ty.signed,
@@ -58,7 +58,7 @@ impl Number {
         }
     }
 
-    /// Returns whether the number may need more than 32 bits.
+    /// Returns whether the number can need more than 32 bits.
     pub fn is_wide(self) -> bool {
         match self {
             Number::Field { ty, .. } => ty.width > 4,
@@ -68,7 +68,7 @@ impl Number {
         }
     }
 
-    /// Writes the code that puts the number into a register.
+    /// Writes code that puts the number into a register.
     pub fn load(self, code: &mut Code, to: Register) {
         match self {
             Number::Field { offset, ty } => {

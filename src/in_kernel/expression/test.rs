@@ -1,4 +1,4 @@
-//! Tests of an event, like those of the kernel's filters, and their code: jumps that skip the rest once the result is known.
+//! Tests of an event, like those of the kernel's filters. Their code jumps as soon as the result is known.
 
 use perf_prof_format::tracefs::Comparison;
 
@@ -8,26 +8,26 @@ use crate::instruction::{Code, Condition, Label, Place, Register};
 /// A test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// All of them hold.
+    /// All tests hold.
     All(Vec<Test>),
-    /// One of them holds.
+    /// At least one test holds.
     Any(Vec<Test>),
-    /// It does not hold.
+    /// The test does not hold.
     Not(Box<Test>),
-    /// A number is compared with a constant.
+    /// The comparison of a number with a constant holds.
     Number {
         /// The number.
         number: Number,
-        /// Whether both numbers have a sign.
+        /// Whether both numbers are signed.
         sign: Sign,
         /// How they are compared.
         comparison: Comparison,
         /// The constant, in two's complement.
         value: u64,
     },
-    /// The text in an array passes a text test.
+    /// The test of the text in an array holds.
     Text {
-        /// The array.
+        /// The place of the array.
         array: Place,
         /// Its size in bytes.
         size: usize,
@@ -36,7 +36,7 @@ pub enum Test {
     },
 }
 
-/// Whether numbers have a sign.
+/// Whether a comparison is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Sign {
@@ -62,7 +62,7 @@ impl Outcome {
 }
 
 impl Test {
-    /// Writes the code that jumps to a label if the test has this outcome, and otherwise continues with the next instruction.
+    /// Writes code that jumps to `to` if the test has the outcome `on`, and otherwise goes on with the next instruction.
     pub fn jump(&self, code: &mut Code, on: Outcome, to: Label) {
         match self {
             Test::All(tests) => joined(code, tests, Outcome::Fails, (on, to)),
@@ -88,7 +88,8 @@ impl Test {
     }
 }
 
-/// Writes the code of joined tests. One test with the outcome `decisive` decides: a failure for `All`, a success for `Any`.
+/// Writes the code of several tests. The first test with the outcome `decisive` decides: a failure for `All`, a success for
+/// `Any`.
 fn joined(code: &mut Code, tests: &[Test], decisive: Outcome, (on, to): (Outcome, Label)) {
     if on == decisive {
         tests.iter().for_each(|test| test.jump(code, on, to));

@@ -1,4 +1,4 @@
-//! Tests of the code of numbers, texts and tests: it runs on records, and its results are compared.
+//! Tests of the code of expressions: it runs on records, and the results are compared.
 
 use perf_prof_format::tracefs::{Comparison, IntType};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn machine() -> Machine {
     machine
 }
 
-/// Runs the code and returns the value of `R8`.
+/// Runs the code, and returns the value of `R8` at its end.
 fn result(mut machine: Machine, record: &[u8], write: impl FnOnce(&mut Code)) -> u64 {
     let mut code = Code::new();
     start(&mut code);
@@ -42,7 +42,7 @@ fn holds(test: &Test, record: &[u8]) -> bool {
 }
 
 fn text(test: TextTest, text: &[u8; 8]) -> bool {
-    // The record has other letters before and behind the text.
+    // The record contains other letters before and after the text.
     let record = [&b"abcdabcdabcd"[..], text, b"abcdabcd"].concat();
     holds(&Test::Text { array: CONTEXT.at(12), size: 8, test }, &record)
 }

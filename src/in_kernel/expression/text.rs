@@ -8,12 +8,12 @@ use perf_prof_format::{
 use super::{CONTEXT, Glob, Number, Outcome};
 use crate::instruction::{Code, Condition, Label, Place, Register, Size};
 
-/// The name that programs use for all idle tasks. The kernel's own names end with the CPU: `swapper/1`.
+/// The name that programs give to all idle tasks. The kernel's own names contain the CPU: `swapper/1`.
 const IDLE: u64 = u64::from_ne_bytes(*b"swapper\0");
-/// How the kernel's names of idle tasks start.
+/// The start of the kernel's names of idle tasks.
 const IDLE_OF_CPU: u64 = u64::from_ne_bytes(*b"swapper/");
 
-/// A text, or an array of bytes that are not text.
+/// A text, or an array that is not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
     /// An array of the record.
@@ -23,9 +23,9 @@ pub enum Text {
         /// Its size in bytes.
         size: usize,
     },
-    /// An array that the program has put on the stack, at a multiple of 8.
+    /// An array on the stack, at a multiple of 8.
     Kept {
-        /// The distance from the end of the stack.
+        /// The distance from the end of the stack, in bytes.
         offset: i16,
         /// Its size in bytes.
         size: usize,
@@ -37,14 +37,14 @@ pub enum Text {
 /// A test of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextTest {
-    /// The text is equal to this one.
+    /// The text is equal to these bytes.
     Equal(Vec<u8>),
-    /// The text matches a pattern.
+    /// The text matches this pattern.
     Matches(Glob),
 }
 
 impl Text {
-    /// Returns the number of bytes that the text takes in a key.
+    /// Returns how many bytes the text takes in a key.
     pub fn bytes(self) -> usize {
         match self {
             Text::Field { size, .. } | Text::Kept { size, .. } => size.next_multiple_of(8),
@@ -52,8 +52,8 @@ impl Text {
         }
     }
 
-    /// Writes the code that copies the text to a place on the stack, which is a multiple of 8. A text whose size is no
-    /// multiple of 8 is padded with zeros. Bytes after a NUL are copied too.
+    /// Writes code that copies the text to a place on the stack, which is a multiple of 8. Zeros pad the size to a multiple
+    /// of 8. Bytes after a NUL are copied too.
     pub fn copy(self, code: &mut Code, to: Place) {
         match self {
             Text::Field { offset, size } => copy_array(code, (CONTEXT.at(offset), size), to),
@@ -69,7 +69,7 @@ fn copy_array(code: &mut Code, (from, size): (Place, usize), to: Place) {
     }
     let mut done = 0;
     while done < size {
-        // Loads and stores need addresses that are multiples of their size.
+        // The address of a load or store must be a multiple of its size.
         let part = Size::aligned(from.after(done).alignment() | done, size - done);
         code.load(part, Register::R1, from.after(done));
         code.store(part, to.after(done), Register::R1);
@@ -84,7 +84,7 @@ fn copy_comm(code: &mut Code, to: Place) {
     let named = code.label();
     code.load(Size::Double, Register::R1, to);
     code.jump_if_number(Condition::NotEqual, Register::R1, (IDLE_OF_CPU, Register::R2), named);
-    // Another task may be named `swapper/` too, but only idle tasks have the id 0.
+    // Other tasks may be called `swapper/` too, but only idle tasks have the id 0.
     Number::Thread.load(code, Register::R1);
     code.jump_if(Condition::NotEqual, Register::R1, 0, named);
     code.set(Register::R1, IDLE);
@@ -94,14 +94,14 @@ fn copy_comm(code: &mut Code, to: Place) {
 }
 
 impl TextTest {
-    /// Writes the code that jumps to a label if the test of the array has this outcome.
+    /// Writes code that jumps to `to` if the test of the array has the outcome `on`.
     pub fn jump(&self, code: &mut Code, (array, size): (Place, usize), on: Outcome, to: Label) {
         let fails = code.label();
         let on_failure = if on == Outcome::Fails { to } else { fails };
         match self {
             TextTest::Equal(text) => {
                 jump_unless_bytes(code, array, text, on_failure);
-                // The array may have no NUL if the text fills it.
+                // If the text fills the array, no NUL follows.
                 if text.len() < size {
                     code.load(Size::Byte, Register::R1, array.after(text.len()));
                     code.jump_if(Condition::NotEqual, Register::R1, 0, on_failure);
@@ -116,13 +116,13 @@ impl TextTest {
     }
 }
 
-/// Writes the code that jumps to a label unless these bytes are at the place.
+/// Writes code that jumps to `to` unless `place` contains these bytes.
 pub(super) fn jump_unless_bytes(code: &mut Code, place: Place, bytes: &[u8], to: Label) {
     let mut done = 0;
     while done < bytes.len() {
         let part = Size::aligned(place.after(done).alignment(), bytes.len() - done);
         let ty = IntType { width: part.bytes() as u8, signed: false };
-        // The load succeeds, because the part is not larger than the rest of the bytes.
+        // The load succeeds: at least `part` bytes are left.
         let number = ty.load(bytes, done).unwrap_or_default();
         code.load(part, Register::R1, place.after(done));
         code.jump_if_number(Condition::NotEqual, Register::R1, (number, Register::R2), to);

@@ -1,8 +1,8 @@
-//! The code of a program while it is written: instructions and labels, with short forms for frequent instructions.
+//! The code of a program while it is written: instructions and labels, with shortcuts for frequent instructions.
 
 use super::{Condition, Instruction, MapUse, Operand, Operation, Place, Register, Size};
 
-/// A place in the code to which jumps lead.
+/// A target of jumps in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(pub(super) usize);
 
@@ -14,13 +14,13 @@ pub struct Code {
 }
 
 impl Code {
-    /// Creates code without instructions.
+    /// Creates empty code.
     pub fn new() -> Code {
         Code::default()
     }
 
-    /// Returns a new label. It has to be placed exactly once. A jump back to it is a loop, and the verifier has to be able to
-    /// count its turns.
+    /// Creates a label, which must be placed exactly once. A jump back to a label forms a loop, and the verifier must be
+    /// able to bound its iterations.
     pub fn label(&mut self) -> Label {
         self.labels += 1;
         Label(self.labels - 1)
@@ -31,22 +31,22 @@ impl Code {
         self.instructions.push(instruction);
     }
 
-    /// Places a label here.
+    /// Places a label at the end of the code.
     pub fn here(&mut self, label: Label) {
         self.push(Instruction::Here(label));
     }
 
-    /// Changes a register by an operation.
+    /// Applies an operation to a register.
     pub fn operate(&mut self, operation: Operation, register: Register, by: impl Into<Operand>) {
         self.push(Instruction::Do(operation, register, by.into()));
     }
 
-    /// Copies a register or a number to a register.
+    /// Sets a register to the value of a register or to a number.
     pub fn copy(&mut self, to: Register, from: impl Into<Operand>) {
         self.operate(Operation::Move, to, from);
     }
 
-    /// Sets a register to a number, by the shortest instruction.
+    /// Sets a register to a number, with the shortest instruction.
     pub fn set(&mut self, register: Register, number: u64) {
         match i32::try_from(number as i64) {
             Ok(number) => self.copy(register, number),
@@ -54,22 +54,22 @@ impl Code {
         }
     }
 
-    /// Sets a register to a map.
+    /// Sets a register to a map, or to the address of its value.
     pub fn map(&mut self, register: Register, map: MapUse) {
         self.push(Instruction::Map(register, map));
     }
 
-    /// Loads a number.
+    /// Loads a number into a register.
     pub fn load(&mut self, size: Size, to: Register, from: Place) {
         self.push(Instruction::Load(size, to, from));
     }
 
-    /// Stores a register.
+    /// Stores a register to a place.
     pub fn store(&mut self, size: Size, to: Place, from: Register) {
         self.push(Instruction::Store(size, to, from));
     }
 
-    /// Stores a number.
+    /// Stores a number to a place.
     pub fn store_number(&mut self, size: Size, to: Place, number: i32) {
         self.push(Instruction::StoreNumber(size, to, number));
     }
@@ -92,8 +92,8 @@ impl Code {
         self.push(Instruction::JumpIf(condition, register, with.into(), to));
     }
 
-    /// Jumps to a label if the condition holds for a register and a number. A number that does not fit into the instruction
-    /// is put into `scratch`.
+    /// Jumps to `to` if the condition holds for a register and a number. If the number does not fit into the instruction, it
+    /// is put into the register `scratch`.
     pub fn jump_if_number(
         &mut self,
         condition: Condition,
@@ -101,7 +101,8 @@ impl Code {
         (number, scratch): (u64, Register),
         to: Label,
     ) {
-        // Only 0 to 2^31 - 1 go into the instruction. The kernel extends the sign of a negative one, but `rbpf` may not.
+        // Only 0 to 2^31 - 1 are put into the instruction. The kernel sign-extends negative numbers there, but `rbpf` may
+        // not.
         match i32::try_from(number) {
             Ok(number) => self.jump_if(condition, register, number, to),
             Err(_) => {
@@ -116,7 +117,7 @@ impl Code {
         self.push(Instruction::Call(helper));
     }
 
-    /// Calls a function of the kernel.
+    /// Calls a function of the kernel (kfunc).
     pub fn call_kernel(&mut self, function: i32) {
         self.push(Instruction::CallKernel(function));
     }

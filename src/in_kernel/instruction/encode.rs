@@ -1,4 +1,4 @@
-//! Instructions as the kernel takes them: words of 8 bytes, with relative jumps.
+//! Encodes instructions as the kernel expects them: words of 8 bytes, with relative jumps.
 
 use perf_prof_format::abi::bpf::{
     BPF_ADD, BPF_ALU64, BPF_AND, BPF_ARSH, BPF_ATOMIC, BPF_B, BPF_CALL, BPF_CMPXCHG, BPF_DIV, BPF_DW, BPF_EXIT, BPF_H,
@@ -11,13 +11,13 @@ use super::{
     Code, Condition, Instruction, Label, MapReference, MapUse, Operand, Operation, Place, Program, Register, Size,
 };
 
-/// The parts of a word.
+/// The parts of an instruction's word.
 #[derive(Default)]
 struct Parts {
     opcode: u8,
-    /// The destination, in the lower half of the second byte.
+    /// The destination register, in the lower half of the second byte.
     to: u8,
-    /// The source, in the upper half.
+    /// The source register, in the upper half of the second byte.
     from: u8,
     offset: i16,
     immediate: i32,
@@ -32,15 +32,14 @@ impl Parts {
 }
 
 impl Code {
-    /// Encodes the code. A jump is at most 32767 words wide, which no program reaches: see
-    /// [`LONGEST`](crate::instruction::LONGEST).
+    /// Encodes the code. A jump reaches 32767 words. All programs are shorter: see [`LONGEST`](crate::instruction::LONGEST).
     pub fn program(&self) -> Program {
         let reachable = self.reachable();
         let places = places(&reachable, self.labels);
         let (mut instructions, mut maps) = (Vec::new(), Vec::new());
         for instruction in &reachable {
             let at = instructions.len();
-            // A jump is relative to the instruction that follows.
+            // A jump is relative to the next instruction.
             let distance = |label: &Label| (places[label.0] as i64 - at as i64 - 1) as i16;
             match *instruction {
                 Instruction::Here(_) => {}
@@ -64,7 +63,7 @@ impl Code {
     }
 }
 
-/// Returns the index of the word at which each label is.
+/// Returns the index of the word at which each label is placed.
 fn places(instructions: &[Instruction], labels: usize) -> Vec<usize> {
     let mut places = vec![0; labels];
     let mut at = 0;
@@ -78,7 +77,7 @@ fn places(instructions: &[Instruction], labels: usize) -> Vec<usize> {
     places
 }
 
-/// Returns the parts of an instruction that is one word and no jump.
+/// Returns the parts of an instruction that takes one word and is not a jump.
 fn plain(instruction: &Instruction) -> Parts {
     let at = |opcode, to: Register, place: Place, from: Register| Parts {
         opcode,
@@ -111,14 +110,15 @@ fn plain(instruction: &Instruction) -> Parts {
     }
 }
 
-/// Returns the two words that set a register: to a number of 64 bits if `kind` is 0, otherwise to a map.
+/// Returns the two words that set a register: to a 64-bit number if `kind` is 0, and otherwise to a map.
 fn load_double(register: Register, kind: u8, number: u64) -> [u64; 2] {
     let opcode = BPF_LD | BPF_IMM | BPF_DW;
     let first = Parts { opcode, to: register as u8, from: kind, offset: 0, immediate: number as i32 };
     [first.word(), Parts { immediate: (number >> 32) as i32, ..Parts::default() }.word()]
 }
 
-/// Returns the code that says whether a program gets the map itself or the address of its value.
+/// Returns whether an instruction sets a register to a map or to the address of its value, as the source register encodes
+/// it.
 fn kind_of(map: MapUse) -> u8 {
     match map {
         MapUse::Counters => BPF_PSEUDO_MAP_VALUE,

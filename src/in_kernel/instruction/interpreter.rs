@@ -1,9 +1,10 @@
-//! Runs programs in tests, without the kernel: `rbpf`, with helper functions and maps that a test can look into.
+//! Runs programs in tests without the kernel, with the interpreter `rbpf`. Implements helper functions and maps, so that a
+//! test can look into maps.
 //!
 //! All memory of a program is one list of words: the stack, the record, the counters, and the values of rows. So helper
-//! functions read and write it without pointers. `rbpf` has a stack of its own, so `R5` takes the place of the frame's
-//! register: code uses `R5` only for the fifth argument of a helper function. `rbpf` knows no atomic operations, so they
-//! become loads and stores.
+//! functions read and write it without pointers. `rbpf` has its own stack, so `R5` takes the place of the frame register.
+//! (Programs use `R5` only for the fifth argument of a helper function.) `rbpf` knows no atomic operations, so they become
+//! loads and stores.
 
 use std::{
     cell::RefCell,
@@ -16,16 +17,16 @@ use rbpf::EbpfVmNoData;
 
 use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, Size};
 
-/// The number of words of the stack, of the longest record, of the counters, and of all rows.
+/// The numbers of words of the stack, of the longest record, of the counters, and of all rows.
 const STACK: usize = 64;
 const RECORD: usize = 1024;
 const COUNTERS: usize = 24;
-/// The index of the word with the length of the record that a program writes. The record starts at the next word.
+/// The index of the word that contains the length of the record that a program writes. The record follows.
 const LENGTH: usize = STACK + RECORD + COUNTERS + ROWS;
 const ROWS: usize = 8192;
-/// The number of words for the record that a program writes.
+/// The number of words of the record that a program writes.
 const WRITTEN: usize = 1280;
-/// The numbers that programs get in place of the addresses of maps.
+/// What programs get instead of the addresses of maps.
 const TABLES: u64 = 101;
 const TASKS: u64 = 102;
 const CGROUPS: u64 = 103;
@@ -37,7 +38,7 @@ const ARGUMENTS: u64 = 108;
 const NAMES: u64 = 109;
 const MARKS: u64 = 110;
 const GAPS: u64 = 111;
-/// The first word of the marks of all CPUs, and the number of words for each CPU.
+/// The index of the first word of all marks, and the number of words of each CPU.
 const OF_MARKS: usize = LENGTH + 1 + WRITTEN;
 const MARKS_OF_CPU: usize = 11;
 const CPUS: usize = 4;
@@ -45,59 +46,59 @@ const SEGMENTS: u64 = 112;
 const SEGMENT_HASH: u64 = 113;
 const SINCE: u64 = 114;
 const PATHS: u64 = 115;
-/// The first word of the memory in which paths are made.
+/// The index of the first word of the map in which paths are built.
 const OF_PATHS: usize = OF_MARKS + CPUS * MARKS_OF_CPU;
-/// The number of its words.
+/// The number of words of this map.
 const WORDS_OF_PATHS: usize = 2200;
 
-/// The state of the machine on which a program runs.
+/// A machine on which a program runs.
 #[derive(Default)]
 pub struct Machine {
     memory: Vec<AtomicU64>,
-    /// The hash with the rows of a table.
+    /// The rows of a table.
     pub table: Hash,
-    /// The hash of open spans.
+    /// The open spans.
     pub open: Hash,
-    /// The hash of the names of programs.
+    /// The names of programs that threads are about to run.
     pub names: Hash,
-    /// The hash of tasks whose events are missing.
+    /// The tasks with missing events.
     pub gaps: Hash,
-    /// The hash of the segments of call chains.
+    /// The segments of call chains.
     pub segments: Hash,
-    /// The call chain: the frames of the kernel and of the process.
+    /// The call chain: frames of the kernel, and frames of the process.
     pub chain: (Vec<u64>, Vec<u64>),
-    /// Since when processes have their mappings.
+    /// When processes got their mappings.
     pub since: HashMap<u32, u64>,
-    /// The number of words taken by the values of all hashes. The words of removed entries are not used again.
+    /// How many words the values of all hashes use. The words of removed entries are not reused.
     used: usize,
-    /// Keys and values that another CPU adds right before the program adds the same key. The program's update then fails with
-    /// `-EEXIST`.
+    /// Keys and values that another CPU adds right before the program adds the same key. The program's update then fails
+    /// with `-EEXIST`.
     pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
-    /// The ids in the map of tasks.
+    /// The selected tasks.
     pub tasks: HashSet<u32>,
-    /// The indexes of the cgroups to which the task belongs.
+    /// The indexes of the selected cgroups that contain the task.
     pub cgroups: HashSet<u64>,
-    /// The process and the thread.
+    /// The process id and the thread id of the task.
     pub ids: (u32, u32),
-    /// The CPU.
+    /// The CPU on which the program runs.
     pub cpu: u32,
-    /// The name of the task, as the kernel has it.
+    /// The name of the task, as the kernel stores it.
     pub comm: [u8; 16],
-    /// The time.
+    /// The time, in ns.
     pub time: u64,
-    /// The strings of user space, by their addresses.
+    /// The strings in user space, by address.
     pub strings: HashMap<u64, Vec<u8>>,
-    /// Which arguments are strings, by the number of the system call.
+    /// For each system call, which arguments are strings.
     pub arguments: HashMap<u32, u64>,
-    /// The memory of the kernel from an address on.
+    /// The kernel's memory: its address and its bytes.
     pub kernel: (u64, Vec<u8>),
-    /// More memory of the kernel: objects from their addresses on.
+    /// More of the kernel's memory: the address and the bytes of each object.
     pub objects: Vec<(u64, Vec<u8>)>,
-    /// The address of the running task.
+    /// The address of the running task's `task_struct`.
     pub task: u64,
-    /// The records that were written.
+    /// The records that programs wrote.
     pub written: Vec<Vec<u8>>,
-    /// What the kernel returns if a record cannot be written; 0 if it can.
+    /// What the kernel returns when a program writes a record; 0 if it accepts the record.
     pub refuses: i64,
 }
 
@@ -105,19 +106,19 @@ thread_local! {
     static MACHINE: RefCell<Machine> = RefCell::default();
 }
 
-/// A hash.
+/// A hash map.
 #[derive(Default)]
 pub struct Hash {
-    /// The size of keys and values.
+    /// The sizes of keys and of values, in bytes.
     pub sizes: (usize, usize),
-    /// The most entries.
+    /// The maximum number of entries.
     pub limit: usize,
-    /// For each key, the index of the word at which its value starts.
+    /// The index of the first word of each key's value.
     entries: HashMap<Vec<u8>, usize>,
 }
 
 impl Hash {
-    /// Creates an empty hash of keys and values of these sizes.
+    /// Creates an empty hash.
     pub fn new(sizes: (usize, usize)) -> Hash {
         Hash { sizes, limit: usize::MAX, entries: HashMap::new() }
     }
@@ -129,15 +130,15 @@ impl Hash {
 }
 
 impl Machine {
-    /// Creates a machine with an empty table of keys and values of these sizes.
+    /// Creates a machine with an empty table. `sizes` are the sizes of keys and values.
     pub fn new(sizes: (usize, usize)) -> Machine {
         let memory = (0..OF_PATHS + WORDS_OF_PATHS).map(|_| AtomicU64::new(0)).collect();
         Machine { memory, table: Hash::new(sizes), gaps: Hash::new((8, 24)), ..Machine::default() }
     }
 
-    /// Runs a program for a record.
+    /// Runs a program on a record, and returns its result.
     pub fn run(&mut self, code: &Code, record: &[u8]) -> u64 {
-        // Overwrites what the previous run left on the stack, so that no program can depend on it.
+        // Overwrite what the previous run left on the stack: programs must not depend on it.
         self.memory[..STACK].iter().for_each(|word| word.store(0xdead_beef_dead_beef, Relaxed));
         self.put(STACK, record);
         let words = self.words(code);
@@ -153,15 +154,15 @@ impl Machine {
         result.unwrap()
     }
 
-    /// Returns the words of the program, with addresses in this machine's memory.
+    /// Returns the words of a program, with addresses in the memory of this machine.
     fn words(&self, code: &Code) -> Vec<u64> {
         let mut whole = Code { labels: code.labels, ..Code::new() };
         whole.push(Instruction::Set(Register::R5, self.address(STACK)));
         whole.push(Instruction::Set(Register::R1, self.address(STACK)));
         for &instruction in &code.instructions {
             match instruction {
-                // In this interpreter, `R5` holds the address of the stack. So the fifth argument of a helper function, the length of
-                // a record, is stored in memory instead.
+                // In this interpreter, `R5` contains the address of the stack. So the fifth argument of a helper function,
+                // the length of a record, is passed in memory.
                 Instruction::Do(Operation::Move, Register::R5, Operand::Register(length)) => {
                     whole.push(Instruction::Set(Register::R0, self.address(LENGTH)));
                     whole.store(Size::Double, Register::R0.at(0), length);
@@ -182,20 +183,21 @@ impl Machine {
                 MapUse::Record => RECORDS,
                 MapUse::Output => OUTPUT,
                 MapUse::Arguments => ARGUMENTS,
-                // The hash of open spans is free, because programs that read strings have none.
+                // Programs that read strings have no open spans, so this hash is free.
                 MapUse::Unread => OPEN,
                 MapUse::Names => NAMES,
-                // A program that writes a record takes no call chain.
+                // A program that writes records takes no call chains.
                 MapUse::Chain => RECORDS,
                 MapUse::Segments => SEGMENTS,
                 MapUse::Since => SINCE,
                 MapUse::Paths => PATHS,
-                // Only the kernel runs programs that read the memory of a process.
+                // Tests do not run programs that read the memory of a process.
                 MapUse::Interpreters | MapUse::Frames => panic!("no map for {:?}", reference.map),
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
-            // The source field says that the number is a map (`BPF_PSEUDO_MAP_FD`). rbpf does not know it, so it becomes 0.
+            // A source register of `BPF_PSEUDO_MAP_FD` says that the number is a map. rbpf does not know this, so set it to
+            // 0.
             words[reference.at] &= !0xf000;
             words[reference.at + 1] |= handle & !0xffff_ffff;
         }
@@ -227,31 +229,30 @@ impl Machine {
         std::array::from_fn(|at| self.memory[STACK + RECORD + at].load(Relaxed))
     }
 
-    /// Returns the keys and values of all rows.
+    /// Returns the keys and values of the table.
     pub fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let entries = self.table.entries.iter();
         entries.map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.table.sizes.1))).collect()
     }
 
-    /// Returns the values of the open spans.
     pub fn open_values(&self) -> Vec<Vec<u8>> {
         self.open.entries.values().map(|&at| self.bytes(self.address(at), self.open.sizes.1)).collect()
     }
 
-    /// Returns the tasks whose events are missing, with their numbers.
+    /// Returns the tasks with missing events, and how many events each misses.
     pub fn gaps(&self) -> HashMap<u64, u64> {
         let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
         let entries = self.gaps.entries.iter();
         entries.map(|(key, &at)| (word(key), word(&self.bytes(self.address(at), 8)))).collect()
     }
 
-    /// Returns the keys and values of all segments.
+    /// Returns the keys and values of the segments.
     pub fn segments(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let entries = self.segments.entries.iter();
         entries.map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.segments.sizes.1))).collect()
     }
 
-    /// Sets a word of the counters.
+    /// Sets a counter.
     pub fn set_counter(&self, at: usize, word: u64) {
         self.memory[STACK + RECORD + at].store(word, Relaxed);
     }
@@ -310,7 +311,7 @@ impl Machine {
         }
     }
 
-    /// Copies a string of user space, as far as there is room.
+    /// Copies a string from user space, cut off at `size`.
     fn read_string(&self, to: u64, size: usize, from: u64) -> i64 {
         let Some(string) = self.strings.get(&from) else { return -14 };
         let text = &string[..string.len().min(size - 1)];
@@ -318,7 +319,7 @@ impl Machine {
         text.len() as i64 + 1
     }
 
-    /// Copies memory of the kernel, of which the test has only a part. Bytes that cannot be read become 0.
+    /// Copies memory of the kernel. The test provides only some of it: bytes that it does not provide become 0.
     fn read_kernel(&self, to: u64, size: usize, from: u64) -> i64 {
         if let Some(at) = from.checked_sub(self.address(0)).filter(|at| at / 8 < self.memory.len() as u64) {
             assert!(at as usize + size <= 8 * self.memory.len());
@@ -343,7 +344,7 @@ impl Machine {
         }
     }
 
-    /// Copies frames of the kernel or of the process, as far as there is room.
+    /// Copies frames of the kernel or of the process, cut off at `size`.
     fn get_stack(&self, to: u64, size: u64, flags: u64) -> i64 {
         let frames = if flags == BPF_F_USER_STACK { &self.chain.1 } else { &self.chain.0 };
         if frames == &[u64::MAX] {
@@ -456,7 +457,7 @@ const HELPERS: [(i32, Helper); 15] = [
     }),
 ];
 
-/// Returns the instruction with `R5` in place of the frame's register.
+/// Returns the instruction with `R5` in place of the frame register.
 fn on_own_stack(instruction: Instruction) -> Instruction {
     let own = |register| {
         assert_ne!(register, Register::R5, "{instruction}");
@@ -481,7 +482,7 @@ fn on_own_stack(instruction: Instruction) -> Instruction {
     }
 }
 
-/// Adds an instruction. An atomic one becomes loads and stores, which change `R4`.
+/// Adds an instruction. An atomic instruction becomes loads and stores, which change `R4`.
 fn push_without_atomics(code: &mut Code, instruction: Instruction) {
     match instruction {
         Instruction::AtomicAdd(place, register) => {

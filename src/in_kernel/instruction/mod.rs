@@ -1,4 +1,4 @@
-//! Instructions of BPF: written with labels and symbolic maps, encoded to words, and shown as text.
+//! BPF instructions: written with labels and symbolic maps, encoded as words, and printed as text.
 
 mod code;
 mod encode;
@@ -9,11 +9,11 @@ mod show;
 
 pub use code::{Code, Label};
 
-/// The maximum number of words of a program. The kernel accepts longer programs, and jumps reach farther.
+/// The maximum number of words of a program. The kernel accepts more, and jumps reach further.
 pub const LONGEST: usize = 4096;
 
-/// A register. `R0` has results, `R1` to `R5` are arguments and lost by a call, `R6` to `R9` are kept, and `Frame` points to
-/// the end of the stack.
+/// A register. `R0` contains results. `R1` to `R5` are arguments, and calls overwrite them. `R6` to `R9` keep their values.
+/// `Frame` contains the address of the end of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Register {
@@ -48,11 +48,11 @@ pub enum Size {
 pub enum Operand {
     /// A register.
     Register(Register),
-    /// A number. Operations extend its sign to 64 bits.
+    /// A number, sign-extended to 64 bits.
     Number(i32),
 }
 
-/// An operation on numbers of 64 bits. Divisions are unsigned.
+/// An operation on 64-bit numbers. Divisions are unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -65,12 +65,12 @@ pub enum Operation {
     Or,
     ShiftLeft,
     ShiftRight,
-    /// Keeps the sign.
+    /// An arithmetic shift, which keeps the sign.
     ShiftRightSigned,
     Move,
 }
 
-/// A comparison of numbers of 64 bits.
+/// A comparison of 64-bit numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Condition {
@@ -84,80 +84,78 @@ pub enum Condition {
     LessOrEqualSigned,
     GreaterSigned,
     GreaterOrEqualSigned,
-    /// They have a bit in common.
+    /// The operands have a bit in common.
     Bits,
 }
 
-/// A place in memory: a distance from the address in a register.
+/// A place in memory, relative to an address in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The register with the address.
+    /// The register that contains the address.
     pub base: Register,
-    /// The distance in bytes.
+    /// The distance from this address, in bytes.
     pub offset: i16,
 }
 
-/// A map that a program uses. The loader puts the descriptor of the real map in its place.
+/// A map that a program uses. The loader replaces it by the file descriptor of the real map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapUse {
-    /// An array with one map: the hash with the rows of a table.
+    /// An array with one element, the hash map that holds the rows of the table.
     Tables,
-    /// An array with one value: the counters that belong to the table. Programs get the address of the value, not of the map.
+    /// An array with one value, the counters of the table. Programs get the address of the value, not of the map.
     Counters,
-    /// A hash of the open spans.
+    /// A hash of open spans.
     Open,
-    /// An array with marks for each CPU. There is a mark for each event of a span: it says whether the program has seen the
-    /// last event.
+    /// A per-CPU array of marks, one for each event of a span. A mark says whether the program has seen the last event.
     Marks,
-    /// A hash of the tasks whose events are missing, with their numbers.
+    /// A hash of tasks with missing events, and how many each misses.
     Gaps,
-    /// A hash of the ids of the selected tasks.
+    /// A hash with the ids of the selected tasks.
     Tasks,
-    /// The array of the selected cgroups.
+    /// The array of selected cgroups.
     Cgroups,
-    /// An array with one value for each CPU: the record that is being written.
+    /// A per-CPU array with one value: the record that is being written.
     Record,
-    /// The perf events, one for each CPU, to which records are written.
+    /// The perf events, one for each CPU, to whose rings records are written.
     Output,
-    /// An array by the number of the system call. Its values have a bit for each argument that is a string.
+    /// An array indexed by the number of the system call. A value has a bit for each argument that is a string.
     Arguments,
-    /// A hash of the arguments of open calls whose strings could not be read yet.
+    /// A hash of arguments of open calls whose strings could not be read yet.
     Unread,
-    /// A hash of names of programs: those that threads are about to run. The memory with these strings will be gone after the
-    /// call.
+    /// A hash of the names of programs that threads are about to run. The memory with these names is gone after the call.
     Names,
-    /// An array with one value for each CPU: the paths that are being made.
+    /// A per-CPU array with one value: the paths that are being built.
     Paths,
-    /// An array with one value for each CPU: the call chain of the event.
+    /// A per-CPU array with one value: the call chain of the event.
     Chain,
-    /// An array with one map: the hash with the segments of call chains.
+    /// An array with one element, the hash map that holds the segments of call chains.
     Segments,
-    /// A hash by process: the time at which the process got its present mappings.
+    /// A hash by process id: when the process got its present mappings.
     Since,
-    /// A hash by process: how the frames of its interpreter are found.
+    /// A hash by process id: how to find the frames of the interpreter.
     Interpreters,
-    /// An array with one value for each CPU: the frames of an interpreter.
+    /// A per-CPU array with one value: the frames of an interpreter.
     Frames,
 }
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
-    /// Changes a register by an operation.
+    /// Applies an operation to a register.
     Do(Operation, Register, Operand),
-    /// Sets a register to a number of 64 bits.
+    /// Sets a register to a 64-bit number.
     Set(Register, u64),
     /// Sets a register to a map, or to the address of its value.
     Map(Register, MapUse),
-    /// Loads a number and extends it with zeros.
+    /// Loads a number, zero-extended.
     Load(Size, Register, Place),
-    /// Stores the lowest bytes of a register.
+    /// Stores the lower bytes of a register.
     Store(Size, Place, Register),
-    /// Stores a number, whose sign is extended.
+    /// Stores a number, sign-extended.
     StoreNumber(Size, Place, i32),
-    /// Adds a register to 8 bytes, atomically.
+    /// Adds a register to 8 bytes in memory, atomically.
     AtomicAdd(Place, Register),
-    /// If the 8 bytes are equal to `R0`, stores a register there, atomically. `R0` then has the previous 8 bytes.
+    /// If the 8 bytes in memory are equal to `R0`, replaces them by a register, atomically. `R0` gets the previous 8 bytes.
     CompareExchange(Place, Register),
     /// Jumps to a label.
     Jump(Label),
@@ -165,18 +163,18 @@ pub enum Instruction {
     JumpIf(Condition, Register, Operand, Label),
     /// Calls the helper function with this number.
     Call(i32),
-    /// Calls the function of the kernel with this number in its BTF.
+    /// Calls the kernel function (kfunc) with this BTF id.
     CallKernel(i32),
     /// Returns `R0`.
     Exit,
-    /// No instruction: the place of a label.
+    /// Not an instruction: the place of a label.
     Here(Label),
 }
 
-/// Where a program names a map.
+/// A place in a program that names a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapReference {
-    /// The index of the word whose immediate number is the map's descriptor.
+    /// The index of the word that gets the file descriptor of the map.
     pub at: usize,
     /// The map.
     pub map: MapUse,
@@ -185,9 +183,9 @@ pub struct MapReference {
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its instructions as the kernel takes them.
+    /// Its instructions, encoded for the kernel.
     pub instructions: Vec<u64>,
-    /// The maps that the program names, in the order of its instructions.
+    /// The places that name a map, in the order of the instructions.
     pub maps: Vec<MapReference>,
 }
 
@@ -197,7 +195,7 @@ impl Program {
         self.maps.iter().any(|reference| reference.map == map)
     }
 
-    /// Returns the instructions with the descriptors of maps.
+    /// Returns the instructions with the file descriptors of the maps.
     pub fn with_maps(&self, mut descriptor: impl FnMut(MapUse) -> u32) -> Vec<u64> {
         let mut words = self.instructions.clone();
         for &MapReference { at, map } in &self.maps {
@@ -210,7 +208,7 @@ impl Program {
 }
 
 impl Size {
-    /// Returns the largest size of at most `bytes` that divides `offset`.
+    /// Returns the largest size that is at most `bytes` and divides `offset`.
     pub fn aligned(offset: usize, bytes: usize) -> Size {
         let fits = |size: usize| bytes >= size && offset.is_multiple_of(size);
         match () {
@@ -221,7 +219,7 @@ impl Size {
         }
     }
 
-    /// Returns the number of bytes.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Size::Byte => 1,
@@ -233,19 +231,20 @@ impl Size {
 }
 
 impl Place {
-    /// Returns the place that is `bytes` bytes behind this one.
+    /// Returns the place that is `bytes` bytes further.
     pub fn after(self, bytes: usize) -> Place {
         Place { offset: self.offset + bytes as i16, ..self }
     }
 
-    /// Returns a number with the alignment of the address: the offset, because addresses in registers are multiples of 8.
+    /// Returns a number with the same alignment as the address: the offset, because addresses in registers are multiples of
+    /// 8.
     pub fn alignment(self) -> usize {
         usize::from(self.offset.unsigned_abs())
     }
 }
 
 impl Condition {
-    /// Returns the opposite comparison; `None` if no instruction does it.
+    /// Returns the opposite comparison; `None` if BPF has none.
     pub fn negated(self) -> Option<Condition> {
         Some(match self {
             Condition::Equal => Condition::NotEqual,
@@ -264,7 +263,7 @@ impl Condition {
 }
 
 impl Register {
-    /// Returns the place at a distance from the address in the register.
+    /// Returns the place at this distance from the address in the register.
     pub const fn at(self, offset: i16) -> Place {
         Place { base: self, offset }
     }

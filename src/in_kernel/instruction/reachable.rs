@@ -1,10 +1,10 @@
-//! Removes unreachable instructions, which the kernel would refuse, and jumps to the next instruction, which do nothing.
+//! Removes unreachable instructions, which the verifier refuses, and jumps to the next instruction, which do nothing.
 
 use super::{Code, Instruction};
 
 impl Code {
-    /// Returns the code without the instructions that no path reaches. One pass is enough: it sees each forward jump before
-    /// the jump's label, and a label of a backward jump is reached from above.
+    /// Returns the code without unreachable instructions. One pass is enough: it sees a forward jump before its label. The
+    /// label of a backward jump is reached from the instruction before it.
     pub(super) fn reachable(&self) -> Vec<Instruction> {
         let mut is_target = vec![false; self.labels];
         let mut is_reached = true;
@@ -28,7 +28,7 @@ impl Code {
     }
 }
 
-/// Returns whether the first instruction jumps to a label that directly follows it.
+/// Returns whether the first instruction jumps to a label right after it.
 fn jumps_to_next(instructions: &[Instruction]) -> bool {
     let [Instruction::Jump(to), rest @ ..] = instructions else { return false };
     let labels = rest.iter().take_while(|next| matches!(next, Instruction::Here(_)));

@@ -1,4 +1,4 @@
-//! Code as text, one instruction a line, for tests and for debugging.
+//! Prints code as text, one instruction in each line, for tests and debugging.
 
 use std::fmt::{self, Display, Formatter};
 

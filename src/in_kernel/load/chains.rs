@@ -1,4 +1,4 @@
-//! The maps of call chains in keys.
+//! The maps of a table whose keys contain call chains.
 
 use std::{collections::HashMap, os::fd::AsFd};
 
@@ -17,25 +17,25 @@ use crate::{
     },
 };
 
-/// The number of segments per row for which there is room.
+/// How many segments per row the hash of segments can hold.
 pub const SEGMENTS: u32 = 2;
 const SLOT: u32 = 0;
 
-/// The maps of a table whose keys have call chains.
+/// The maps of a table whose keys contain call chains.
 #[derive(Debug)]
 pub struct ChainMaps {
-    /// The call chain that a CPU is adding now.
+    /// The call chain that each CPU is adding.
     buffer: Map,
-    /// An array with the hash of segments that is filled now.
+    /// An array with one element: the hash of segments that programs fill.
     slot: Map,
     segments: Map,
-    /// The segments of the previous reading. Rows may have chains with these segments, which were added before the hash was
-    /// exchanged.
+    /// The segments of the previous reading. A chain of a new row may consist of these segments, if it was added before the
+    /// exchange.
     before: Segments,
 }
 
 impl ChainMaps {
-    /// Creates the maps for a table with room for this many rows.
+    /// Creates the maps for a table of at most `rows` rows.
     pub fn new(rows: u32) -> Result<ChainMaps, CallError> {
         let array = MapDefinition {
             name: "chain",
@@ -63,12 +63,12 @@ impl ChainMaps {
         }
     }
 
-    /// Returns the memory of the segments that are kept for the next reading.
+    /// Returns the memory, in bytes, of the segments that are kept for the next reading.
     pub fn kept_bytes(&self) -> usize {
         self.before.bytes()
     }
 
-    /// Exchanges the hash of segments for an empty one, and returns what was in it. Waits until no program uses it.
+    /// Replaces the hash of segments by an empty one, and returns its segments. Waits until no program uses the old hash.
     pub fn exchange(&mut self, empty: Map) -> Result<Segments, CallError> {
         self.slot.set_descriptor(SLOT, empty.as_fd())?;
         read(&std::mem::replace(&mut self.segments, empty))
@@ -79,7 +79,7 @@ impl ChainMaps {
         read(&self.segments)
     }
 
-    /// Returns the chains of rows, and keeps the segments for the next reading.
+    /// Returns the chains of these rows. Keeps the segments for the next reading.
     pub fn chains(&mut self, rows: &[Row], segments: Segments) -> HashMap<u64, AddressChain> {
         let before = std::mem::replace(&mut self.before, segments);
         let ids = rows.iter().filter_map(|row| row.chain).map(|chain| chain.id);
@@ -88,7 +88,7 @@ impl ChainMaps {
     }
 }
 
-/// Creates an empty hash of the segments of this many rows.
+/// Creates an empty hash for the segments of this many rows.
 pub fn hash(rows: u32) -> Result<Map, CallError> {
     Map::new(&MapDefinition {
         name: "segments",

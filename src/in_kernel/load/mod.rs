@@ -1,6 +1,6 @@
-//! Programs and maps in the kernel: loading, attaching, exchanging and reading tables.
+//! Loads programs and maps into the kernel, attaches programs, and exchanges and reads tables.
 //!
-//! All programs and maps end when their descriptors are closed, so nothing stays in the kernel after this process.
+//! Programs and maps end when their file descriptors are closed, so nothing stays in the kernel when perf-prof exits.
 
 mod chains;
 mod open;
@@ -32,19 +32,19 @@ use crate::{
     lower::Unsuited,
 };
 
-/// Why the kernel does not take a program or a map.
+/// Why the kernel refuses a program or a map.
 #[derive(Debug, Error)]
 pub enum Refusal {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The programs that follow tasks cannot be made.
+    /// The programs that update the map of selected tasks cannot be compiled.
     #[error(transparent)]
     Unsuited(#[from] Unsuited),
     /// The format of a tracepoint cannot be read.
     #[error("{0}")]
     Tracefs(String),
-    /// The verifier does not accept the program. That is a defect of perf-prof.
+    /// The verifier refuses the program. This is a defect of perf-prof.
     #[error("the kernel's verifier refuses the program: {}", last_line(.0))]
     Verifier(String),
 }
@@ -55,7 +55,7 @@ impl From<LoadError> for Refusal {
     }
 }
 
-/// Returns the line of the verifier's log that says what is wrong: the last one before the statistics.
+/// Returns the line of the verifier's log that names the error: the last line before the statistics.
 fn last_line(log: &str) -> &str {
     let is_count = |line: &&str| line.starts_with("processed ") || line.is_empty();
     log.lines().rev().find(|line| !is_count(line)).unwrap_or_default()
@@ -64,45 +64,46 @@ fn last_line(log: &str) -> &str {
 /// The tracepoint at which a program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracepoint<'a> {
-    /// The name of the event. Tools such as `bpftool` show it as the name of the program.
+    /// The name of the event. Tools such as `bpftool` show it as the program's name.
     pub name: &'a str,
-    /// Its number in tracefs.
+    /// Its id in tracefs.
     pub id: u32,
 }
 
-/// A program that runs at each event of a tracepoint, until this value is dropped.
+/// A program that runs at each event of a tracepoint. Dropping this value detaches it.
 #[derive(Debug)]
 pub struct Attached {
     program: Loaded,
-    /// Closing this descriptor detaches the program. `None` on kernels without links.
+    /// If this descriptor is closed, the kernel detaches the program. `None` on kernels without BPF links.
     link: Option<OwnedFd>,
     event: OwnedFd,
 }
 
 impl Attached {
-    /// Attaches a program. Other users of the tracepoint still get all of its events.
+    /// Attaches a program. Other users of the tracepoint still receive all of its events.
     fn new(program: Loaded, tracepoint: Tracepoint<'_>) -> Result<Attached, CallError> {
         let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, ..perf_event_attr::default() };
         attr.config = tracepoint.id.into();
-        // The program runs at a disabled event too. An enabled one would cost the traced programs more than the BPF program.
+        // The program also runs while the event is disabled. An enabled event would cost traced programs more than the BPF
+        // program does.
         attr.set_disabled(1);
         let event = perf::open(&attr, Attach::Thread(0, None))?;
         let link = program.attach_to_event(event.as_fd())?;
         Ok(Attached { program, link, event })
     }
 
-    /// Returns how many events the program missed, because another BPF program or bpf(2) was active on the CPU.
+    /// Returns how many events the program missed because another BPF program or bpf(2) was running on the CPU.
     fn missed(&self) -> u64 {
         self.program.recursion_misses().unwrap_or(0)
     }
 
-    /// Returns the descriptors that keep the program attached.
+    /// Returns the file descriptors that keep the program attached.
     fn into_slow(self) -> impl Iterator<Item = Slow> {
         self.link.map(Slow::Program).into_iter().chain([Slow::Event(self.event)])
     }
 }
 
-/// Loads a program for a tracepoint, with these descriptors of its maps.
+/// Loads a program for a tracepoint. `descriptor` returns the file descriptor of each map.
 fn load(
     program: &Program,
     tracepoint: Tracepoint<'_>,
@@ -111,7 +112,7 @@ fn load(
     Loaded::load(tracepoint.name, ProgramType::Tracepoint, &program.with_maps(descriptor))
 }
 
-/// Returns whether the kernel lets this process load and attach programs. Tries it with the smallest program.
+/// Checks that the kernel lets this process load programs, by loading the smallest program.
 pub fn check() -> Result<(), Refusal> {
     let mut code = Code::new();
     code.exit(1);

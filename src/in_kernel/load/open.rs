@@ -1,4 +1,4 @@
-//! The hash of open spans, which only programs use: how much room it has.
+//! The hash of open spans, and how many entries it can hold. Only programs use it.
 
 use perf_prof_format::abi::bpf::MapType;
 use perf_prof_system::{
@@ -6,25 +6,26 @@ use perf_prof_system::{
     bpf::{Map, MapDefinition},
 };
 
-/// The most open spans. A thread has one open call, and is in one state; few machines have more threads. They take 13 MB.
+/// The maximum number of open spans. A thread has one open call, or is in one state, and few machines have more threads.
+/// They take 13 MB.
 const MOST_OPEN: u32 = 1 << 17;
 
-/// How many spans may be open.
+/// The limits of open spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostOpen {
-    /// The most spans, of which the kernel keeps no more than 131,072. Those of tasks have no other limit.
+    /// The maximum number of spans. The kernel keeps 131,072 at most. Spans of tasks ignore this limit.
     pub spans: u32,
-    /// The memory that they may take in the kernel, from the start.
+    /// The maximum memory in the kernel, in bytes. The kernel allocates it when the hash is created.
     pub bytes: usize,
 }
 
 impl MostOpen {
-    /// Has an entry for each task, also without an open span.
+    /// Returns the limits for spans of tasks: each task has an entry, even without an open span.
     pub(super) fn of_tasks(self) -> MostOpen {
         MostOpen { spans: MOST_OPEN, ..self }
     }
 
-    /// Returns for how many entries there is room. `sizes` are those of the key and of the value.
+    /// Returns how many entries the hash can hold. `sizes` are the sizes of the key and of the value.
     fn entries(self, sizes: (usize, usize)) -> u32 {
         let fitting = u32::try_from(self.bytes / bytes_of_entry(sizes)).unwrap_or(u32::MAX);
         self.spans.min(MOST_OPEN).min(fitting).max(1)
@@ -38,14 +39,14 @@ impl MostOpen {
     }
 }
 
-/// Returns the memory of an entry of a hash in the kernel. `sizes` are those of the key and of the value.
+/// Returns the memory that an entry of a hash takes in the kernel. `sizes` are the sizes of the key and of the value.
 pub(super) fn bytes_of_entry((key, value): (usize, usize)) -> usize {
-    /// The bytes beside both: `struct htab_elem`, and its bucket.
+    /// The bytes besides key and value: `struct htab_elem`, and a bucket.
     const BESIDE: usize = 64;
     key + value + BESIDE
 }
 
-/// Returns the memory of a hash in the kernel.
+/// Returns the memory that a hash takes in the kernel.
 pub(super) fn bytes_of_hash(hash: &Map) -> usize {
     hash.entries() as usize * bytes_of_entry((hash.key_size(), hash.value_size()))
 }
@@ -60,7 +61,7 @@ mod tests {
             (1 << 20, usize::MAX, MOST_OPEN),
             (100, usize::MAX, 100),
             (1 << 20, 112_000, 1000),
-            // A hash has room for one entry at least.
+            // A hash holds at least one entry.
             (1 << 20, 0, 1),
         ] {
             assert_eq!(MostOpen { spans, bytes }.entries((16, 32)), entries);

@@ -1,4 +1,4 @@
-//! Loads the programs that pair system calls and write the pairs, and says where they write them.
+//! Loads the programs that pair system calls, and the events to which they write the pairs.
 
 use std::{
     ffi::CStr,
@@ -24,27 +24,27 @@ use crate::{
     table::Counters,
 };
 
-/// The maximum number of threads that are about to run a program or to close a descriptor at the same time. For further
-/// threads, the names and paths stay absent.
+/// The maximum number of threads that are about to run a program or to close a descriptor at the same time. Names and paths
+/// of further threads are missing.
 const MOST_NAMES: u32 = 1 << 10;
 
-/// The programs that pair the system calls of a span. They run until this value is dropped.
+/// The programs that pair the system calls of a span. Dropping this value detaches them.
 #[derive(Debug)]
 pub struct PairsInKernel {
     programs: Vec<(Loaded, &'static CStr, Option<OwnedFd>)>,
     page: CounterPage,
-    /// The counts up to the last reading.
+    /// The counts at the last reading.
     read: SpanCounters,
     read_own: u64,
-    /// The open calls, which only programs use.
+    /// The open calls. Only programs use this map.
     open: Map,
-    /// The events to which the programs write, one for each CPU. The kernel removes them from the array when this descriptor
-    /// is closed.
+    /// The events to whose rings the programs write, one for each CPU. When this map is closed, the kernel removes the
+    /// events from it.
     output: Map,
 }
 
 impl PairsInKernel {
-    /// Loads the programs of a span, without running them. `most_open` is the maximum number of open calls, and their memory.
+    /// Loads the programs of a span without attaching them. `most_open` limits the open calls and their memory.
     pub fn load(
         PairPrograms { begin, end, exit, open_bytes, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
@@ -80,7 +80,7 @@ impl PairsInKernel {
             let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &program.with_maps(descriptor));
             loaded.map(|loaded| (loaded, tracepoint, None))
         };
-        // The programs of the ends are attached first, so that no end is missed.
+        // First the programs of the ends: an end whose begin was seen must not be missed.
         let programs = vec![
             load(exit, c"sched_process_exit")?,
             load(end, SystemCall::Exit.name())?,
@@ -89,7 +89,7 @@ impl PairsInKernel {
         Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output })
     }
 
-    /// Runs the programs at each call from now on. They write to these events, one for each CPU.
+    /// Attaches the programs. They write to the rings of these events, one for each CPU.
     pub fn attach<'a>(&mut self, outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>) -> Result<(), CallError> {
         for (cpu, event) in outputs {
             self.output.set_descriptor(cpu, event)?;
@@ -100,35 +100,35 @@ impl PairsInKernel {
         Ok(())
     }
 
-    /// Returns what the programs have counted since the last time.
+    /// Returns what the programs have counted since the last call.
     pub fn spans_since(&mut self) -> SpanCounters {
         let words =
             std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word));
         let mut now = SpanCounters::from(words);
-        // A call that ends while the events are off does not belong to the run. If its begin was counted before, the call
-        // still counts as open.
+        // A call that ends while the events are disabled does not belong to the run. If its begin was counted, it stays
+        // open.
         let counted = now.opened.saturating_sub(self.page.word(SpanCounters::OFF_WORD));
         now.opened = counted.max(self.read.opened);
         now.since(std::mem::replace(&mut self.read, now))
     }
 
-    /// Returns how many begins and ends of calls of perf-prof itself were left out since the last time.
+    /// Returns how many begins and ends of perf-prof's own calls were left out since the last call of this function.
     pub fn own_since(&mut self) -> u64 {
         let now = Counters::from(std::array::from_fn(|word| self.page.word(word))).own;
         now.wrapping_sub(std::mem::replace(&mut self.read_own, now))
     }
 
-    /// Returns the memory that the open calls take in the kernel.
+    /// Returns the memory that the open calls take in the kernel, in bytes.
     pub fn open_bytes(&self) -> usize {
         bytes_of_hash(&self.open)
     }
 
-    /// Returns how many begins and ends the programs missed, because they were already running on the CPU.
+    /// Returns how many begins and ends the programs missed, because they were running on the CPU already.
     pub fn missed(&self) -> u64 {
         self.programs.iter().map(|(program, ..)| program.recursion_misses().unwrap_or(0)).sum()
     }
 
-    /// Returns the descriptors that keep the programs attached.
+    /// Returns the file descriptors that keep the programs attached.
     pub fn into_slow(self) -> impl Iterator<Item = Slow> {
         self.programs.into_iter().filter_map(|(.., descriptor)| descriptor.map(Slow::Program))
     }

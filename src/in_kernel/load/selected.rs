@@ -1,4 +1,4 @@
-//! The maps with the selected tasks and cgroups, and the programs that update the map of tasks.
+//! The maps of the selected tasks and cgroups, and the programs that update the map of tasks.
 
 use std::{
     fs::File,
@@ -22,24 +22,25 @@ use crate::{
     table::chain::renew_program,
 };
 
-/// The maximum number of processes or threads that can be selected at the same time.
+/// The maximum number of selected processes or threads.
 const MOST_TASKS: u32 = 1 << 17;
-/// The flags of a map whose memory is allocated now. Otherwise the first fork of a traced task would allocate 48 elements
-/// (`alloc_bulk()` in `kernel/bpf/memalloc.c`), which the kernel counts as events of `kmem:kmalloc` that a program has missed.
+/// The flags of a map whose memory is allocated at once. Otherwise the first fork of a traced task allocates 48 elements
+/// (`alloc_bulk()` in `kernel/bpf/memalloc.c`). The kernel would count these as events of `kmem:kmalloc` that a program has
+/// missed.
 const PREALLOCATED: u32 = 0;
 
-/// The formats of the tracepoints that report forks, ends and execs of tasks.
+/// The formats of the tracepoints for forks, exits and execs of tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEvents<'a> {
     /// `sched:sched_process_fork`.
     pub fork: &'a EventFormat,
     /// `sched:sched_process_free`.
     pub free: &'a EventFormat,
-    /// `task:task_rename`, which happens when a command starts.
+    /// `task:task_rename`, which happens at an exec.
     pub rename: &'a EventFormat,
 }
 
-/// The formats of the tracepoints that report a change of a process's mappings.
+/// The formats of the tracepoints that show when a process gets other mappings.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessEvents<'a> {
     /// `sched:sched_process_fork`.
@@ -50,14 +51,14 @@ pub struct ProcessEvents<'a> {
     pub exec: &'a EventFormat,
 }
 
-/// Which tasks are selected at first.
+/// Which tasks are selected at the start.
 #[derive(Clone, Debug)]
 pub enum FirstTasks {
-    /// These processes, and the processes that they create.
+    /// These processes, and all processes that they create.
     These(Vec<u32>),
-    /// These threads, and no others.
+    /// These threads only.
     Threads(Vec<u32>),
-    /// A process from its next exec on, and the processes that it creates.
+    /// A process from its next exec on, and all processes that it creates.
     Command(u32),
 }
 
@@ -66,16 +67,16 @@ pub enum FirstTasks {
 pub struct SelectedTasks {
     tasks: Option<Map>,
     cgroups: Option<Map>,
-    /// The programs that add to the map of tasks.
+    /// The programs that add tasks to the map.
     adders: Vec<Attached>,
-    /// The programs that remove tasks that have ended.
+    /// The programs that remove exited tasks from the map.
     removers: Vec<Attached>,
-    /// Since when processes have their mappings.
+    /// When each process got its present mappings; `None` if this is not followed.
     since: Option<Map>,
 }
 
 impl SelectedTasks {
-    /// Selects tasks from now on: attaches the programs that update the map, and adds the first tasks to it.
+    /// Selects tasks: attaches the programs that update the map, and adds the first tasks.
     pub fn select_tasks(&mut self, first: &FirstTasks, events: TaskEvents<'_>) -> Result<(), Refusal> {
         let tasks = Map::new(&MapDefinition {
             name: "tasks",
@@ -104,12 +105,12 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Selects these too.
+    /// Selects further tasks.
     pub fn also_select(&self, tasks: &[u32]) -> Result<(), CallError> {
         tasks.iter().try_for_each(|&task| self.add(task))
     }
 
-    /// From now on, notes for each process when it got its present mappings, for call chains with frames of processes.
+    /// Starts to note when each process gets its mappings, for call chains with frames of processes.
     pub fn follow_mappings(&mut self, events: ProcessEvents<'_>) -> Result<(), Refusal> {
         self.since = Some(Map::new(&MapDefinition {
             name: "since",
@@ -132,8 +133,8 @@ impl SelectedTasks {
         Ok(Attached::new(loaded, tracepoint)?)
     }
 
-    /// Selects the tasks in these cgroups, given by their folders, and in the cgroups below them. The kernel supports only
-    /// cgroups of version 2.
+    /// Selects the tasks in these cgroups and below them. `folders` are the folders of the cgroups. The kernel supports only
+    /// cgroups of version 2 here.
     pub fn select_cgroups(&mut self, folders: &[PathBuf]) -> Result<(), Refusal> {
         let map = Map::new(&MapDefinition {
             name: "cgroups",
@@ -153,14 +154,14 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Returns how many forks and execs the programs missed, because BPF was already active on the CPU. The tasks of these
-    /// events may not be selected. Missed ends are not counted: they are frequent, because tasks are freed in interrupts.
-    /// They do no harm, because an ended task has no more events.
+    /// Returns how many forks and execs the programs missed, because another BPF program was running on the CPU. The tasks
+    /// of these events may not be selected. Missed exits are not counted. They are frequent, because tasks are freed in
+    /// interrupts, but do no harm: an exited task has no more events.
     pub fn missed(&self) -> u64 {
         self.adders.iter().map(Attached::missed).sum()
     }
 
-    /// Returns the descriptor of a map of the selection.
+    /// Returns the file descriptor of a map; `None` if it is not used.
     pub(super) fn descriptor(&self, map: MapUse) -> Option<u32> {
         let map = match map {
             MapUse::Tasks => self.tasks.as_ref(),
@@ -171,7 +172,7 @@ impl SelectedTasks {
         map.map(|map| map.as_fd().as_raw_fd() as u32)
     }
 
-    /// Returns the descriptors that keep programs attached.
+    /// Returns the file descriptors that keep the programs attached.
     pub fn into_slow(self) -> impl Iterator<Item = Slow> {
         self.adders.into_iter().chain(self.removers).flat_map(Attached::into_slow)
     }

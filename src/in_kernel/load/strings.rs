@@ -1,4 +1,4 @@
-//! A program that writes records with strings, and where it writes them.
+//! Loads programs that write records with strings, and the events to which they write.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
@@ -24,24 +24,24 @@ use crate::{
     strings::{StringProgram, UNREAD_BYTES},
 };
 
-/// The programs that write the records of a run's events. They run until this value is dropped.
+/// The programs that write the records of a run. Dropping this value detaches them.
 #[derive(Debug, Default)]
 pub struct StringWriters {
     selected: SelectedTasks,
     writers: Vec<(usize, StringWriter)>,
-    /// The arguments of open calls whose strings could not be read yet. The programs of begins and of ends share it.
+    /// The arguments of open calls whose strings could not be read yet. The programs of begins and ends share it.
     unread: Option<Map>,
-    /// How the frames of processes with an interpreter are found. All programs share it.
+    /// How to find the frames of the interpreter of each process. All programs share it.
     interpreters: Option<Arc<Map>>,
 }
 
-/// The processes with an interpreter, as the programs know them.
+/// Tells the programs which processes have an interpreter.
 #[derive(Debug)]
 pub struct InterpretersInKernel(Arc<Map>);
 
 impl Publish for InterpretersInKernel {
     fn publish(&self, pid: u32, walk: Option<&Walk>) {
-        // If there is no room, the frames of the process are missing, and its call chains say so.
+        // If the map is full, the frames of this process are missing, and its call chains say so.
         let _ = match walk {
             Some(walk) => self.0.set(&pid.to_ne_bytes(), &walk.bytes(), BPF_ANY),
             None => self.0.remove(&pid.to_ne_bytes()).map(|_| ()),
@@ -53,18 +53,18 @@ impl Publish for InterpretersInKernel {
 #[derive(Debug)]
 struct StringWriter {
     attached: Attached,
-    /// Kept open: when its descriptor is closed, the kernel takes the events out of the array
+    /// Not read, but kept open. When a file descriptor of this map is closed, the kernel removes the events from the map
     /// (`perf_event_fd_array_release()` in kernel/bpf/arraymap.c).
     _output: Map,
 }
 
 impl StringWriters {
-    /// Returns a value without programs. `selected` selects the tasks of the run.
+    /// Creates a value without programs. `selected` selects the tasks of the run.
     pub fn new(selected: SelectedTasks) -> StringWriters {
         StringWriters { selected, ..StringWriters::default() }
     }
 
-    /// Loads the program of an event and attaches it. `outputs` are the perf events that get the records, one for each CPU.
+    /// Loads and attaches the program of an event. `outputs` are the perf events to whose rings it writes, one for each CPU.
     pub fn add<'a>(
         &mut self,
         event: usize,
@@ -88,19 +88,19 @@ impl StringWriters {
         Ok(())
     }
 
-    /// Returns the processes with an interpreter, if a program reads their frames.
+    /// Returns the map of processes with an interpreter, if a program reads frames.
     pub fn interpreters(&self) -> Option<InterpretersInKernel> {
         self.interpreters.clone().map(InterpretersInKernel)
     }
 
-    /// Returns for each event how many occurrences its program missed, because BPF was already active on the CPU. The misses
-    /// of the programs that select tasks are added to each number.
+    /// Returns how many events each program missed, because another BPF program was running on the CPU. Each number includes
+    /// the misses of the programs that select tasks.
     pub fn missed(&self) -> impl Iterator<Item = (usize, u64)> {
         let of_tasks = self.selected.missed();
         self.writers.iter().map(move |(event, writer)| (*event, writer.attached.missed() + of_tasks))
     }
 
-    /// Returns the descriptors that keep programs attached.
+    /// Returns the file descriptors that keep the programs attached.
     pub fn into_slow(self) -> impl Iterator<Item = Slow> {
         let writers = self.writers.into_iter().flat_map(|(_, writer)| writer.attached.into_slow());
         writers.chain(self.selected.into_slow())
@@ -140,8 +140,8 @@ impl StringWriter {
     }
 }
 
-/// The maximum number of open calls for which unreadable strings are kept until the end of the call. In further calls, such
-/// strings stay absent.
+/// The maximum number of open calls with strings that could not be read at their begin. Such strings of further calls are
+/// missing.
 const MOST_UNREAD: u32 = 1 << 14;
 
 fn unread() -> Result<Map, CallError> {
@@ -156,7 +156,7 @@ fn unread() -> Result<Map, CallError> {
     })
 }
 
-/// The most processes with an interpreter.
+/// The maximum number of processes with an interpreter.
 const MOST_INTERPRETERS: u32 = 1 << 14;
 
 fn interpreters() -> Result<Map, CallError> {
@@ -166,13 +166,13 @@ fn interpreters() -> Result<Map, CallError> {
         key_size: 4,
         value_size: 8 * Walk::WORDS,
         entries: MOST_INTERPRETERS,
-        // A program may still use the value of a process that is removed.
+        // Without preallocation, a program can still read the value of a process that is being removed.
         flags: BPF_F_NO_PREALLOC,
         inner: None,
     })
 }
 
-/// Creates the map that says which arguments of each system call are strings, descriptors or names of files.
+/// Creates the map that says which arguments of each system call are strings, file descriptors or names of files.
 pub(super) fn arguments_of_calls() -> Result<Map, CallError> {
     let map = Map::new(&MapDefinition {
         name: "arguments",

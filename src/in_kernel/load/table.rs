@@ -1,4 +1,4 @@
-//! A table in the kernel. A reading exchanges it for an empty one, so each event is counted exactly once.
+//! A table in the kernel. A reading replaces it by an empty one, so each event is counted exactly once.
 
 use std::{
     collections::HashMap,
@@ -29,51 +29,50 @@ use crate::{
     },
 };
 
-/// How many rows a table has room for.
+/// How many rows a table can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// At first.
+    /// At the start.
     pub first: u32,
-    /// At most.
+    /// After it has grown.
     pub most: u32,
 }
 
 impl Room {
-    /// The number of rows at first, unless memory is short. An empty hash of this size is read in 0.1 ms.
+    /// The number of rows at the start, if there is memory. To read an empty hash of this size takes 0.1 ms.
     const FIRST: u32 = 1 << 16;
-    /// Returns the room of a table that may have `limit` rows and take `bytes` of memory.
+    /// Returns how many rows a table can have, with at most `limit` rows and `bytes` of memory.
     pub fn new(shape: &Shape, limit: usize, bytes: usize) -> Room {
-        // Two tables need memory during a reading.
+        // During a reading, there are two tables.
         let fitting = u32::try_from(bytes / 2 / bytes_of_row(shape)).unwrap_or(u32::MAX).max(1);
-        // A limit below `FIRST` is applied when the rows are read, because the kernel cannot drop the rows with the smallest
-        // values.
+        // A limit below `FIRST` is applied after a reading: the kernel cannot drop the rows with the smallest values.
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).clamp(Room::FIRST, 1 << 30);
         let most = wanted.min(fitting);
         Room { first: Room::FIRST.min(most), most }
     }
 }
 
-/// Returns the memory of a row in the kernel.
+/// Returns the memory that a row takes in the kernel, in bytes.
 fn bytes_of_row(shape: &Shape) -> usize {
     let of_segment = bytes_of_entry((chain::KEY_BYTES, chain::VALUE_BYTES));
     let of_chain = if shape.has_chain() { SEGMENTS as usize * of_segment } else { 0 };
     bytes_of_entry((shape.key_bytes, shape.value_bytes)) + of_chain
 }
 
-/// The rows and counts since the last reading.
+/// The rows and counts since the previous reading.
 #[derive(Debug)]
 pub struct Reading {
     /// The rows, in any order.
     pub rows: Vec<Row>,
-    /// The call chains of the rows, by their ids.
+    /// The call chains of the rows, by id.
     pub chains: HashMap<u64, AddressChain>,
-    /// The number of events for whose row there was no room.
+    /// The number of events that were refused: they had a new key, and the table was full.
     pub refused: u64,
-    /// The sum of the refused events' numbers.
+    /// The sum of the numbers of refused events.
     pub refused_amount: Amount,
-    /// How many events were added up or refused.
+    /// The number of events that were added up or refused.
     pub added: u64,
-    /// How many events were perf-prof's own.
+    /// The number of perf-prof's own events.
     pub own: u64,
 }
 
@@ -81,62 +80,62 @@ pub struct Reading {
 #[derive(Debug)]
 pub struct TableInKernel {
     shape: Shape,
-    /// An array with the hash that programs fill now.
+    /// An array with one element: the hash of rows that programs fill.
     slot: Map,
     rows: Map,
-    /// Only for keys with call chains.
+    /// The maps of call chains; `None` if keys contain none.
     chains: Option<ChainMaps>,
     room: Room,
     page: CounterPage,
-    /// The counters as they were at the last reading.
+    /// The counters at the last reading.
     read: Counters,
     program: ProgramState,
-    /// The counters of the programs of spans at the last call of `spans_since`.
+    /// The counters of spans at the last call of `spans_since`.
     read_spans: SpanCounters,
-    /// The events that witnesses have missed.
+    /// The number of events that witnesses missed.
     unwitnessed: u64,
-    /// The tasks with missed events, and the numbers of these events at the last reading.
+    /// The tasks with missing events; `read_gaps` contains the numbers at the last reading.
     gaps: Option<Map>,
     read_gaps: ReadGaps,
-    /// The open spans, which only programs use.
+    /// The open spans. Only programs use this map.
     open: Option<Map>,
 }
 
-/// What a task lacks.
+/// How many events a task misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// The thread. `None` stands for all tasks that had no room in the map of gaps.
+    /// The thread id. `None` stands for all tasks that did not fit into the map.
     pub task: Option<i32>,
-    /// Its name.
+    /// The name of the task.
     pub comm: [u8; TASK_COMM_LEN],
-    /// How many of its events.
+    /// The number of its missing events.
     pub count: u64,
 }
 
-/// The events that tasks missed, as of the last reading.
+/// The numbers of missing events at the last reading.
 #[derive(Debug, Default)]
 struct ReadGaps {
     all: u64,
     tasks: HashMap<i32, u64>,
-    /// The missed events of tasks that are not in the map.
+    /// The missing events of tasks that did not fit into the map.
     others: u64,
 }
 
-/// The program of a table, or the programs of spans.
+/// The program of a table, or the programs of its spans.
 #[derive(Debug)]
 enum ProgramState {
     Loaded(Loaded),
     Attached(Attached),
     OfCalls(Vec<(Loaded, SystemCall, Option<OwnedFd>)>),
     OfEvents(Vec<Witnessed>),
-    /// It could not be attached.
+    /// A program could not be attached.
     Gone,
 }
 
-/// The most tasks that lack events.
+/// The maximum number of tasks with missing events.
 const MOST_GAPS: u32 = 4096;
 const SLOT: u32 = 0;
-/// The factor by which a table grows if it needs more room. It is large, because rows may come faster during the exchange.
+/// The factor by which a table grows. It is large, because rows may come faster during the exchange.
 const GROWTH: u32 = 8;
 
 fn hash(shape: &Shape, entries: u32) -> Result<Map, CallError> {
@@ -146,7 +145,7 @@ fn hash(shape: &Shape, entries: u32) -> Result<Map, CallError> {
 }
 
 impl TableInKernel {
-    /// Creates an empty table and loads its program, which does not run yet.
+    /// Creates an empty table, and loads its program without attaching it.
     pub fn load(
         tracepoint: Tracepoint<'_>,
         (program, shape): (&Program, Shape),
@@ -158,8 +157,8 @@ impl TableInKernel {
         Ok(maps.table(shape, room, ProgramState::Loaded(loaded)))
     }
 
-    /// Creates an empty table of system calls and loads its programs, which do not run yet. At most `most_open` calls are kept
-    /// open.
+    /// Creates an empty table of system calls, and loads its programs without attaching them. `most_open` limits the open
+    /// calls and their memory.
     pub fn load_calls(
         SpanPrograms { programs, open_bytes, shape, .. }: &SpanPrograms,
         selected: &SelectedTasks,
@@ -176,8 +175,8 @@ impl TableInKernel {
         Ok(maps.table(shape.clone(), room, ProgramState::OfCalls(loaded)))
     }
 
-    /// Creates an empty table of spans, and loads the programs of their events without running them. `tracepoints` has all
-    /// events of the span. `most_open` is the maximum number of open spans, and their memory.
+    /// Creates an empty table of spans, and loads the programs of their events without attaching them. `tracepoints`
+    /// contains all events of the span. `most_open` limits the open spans and their memory.
     pub fn load_spans(
         SpanPrograms { programs, open_bytes, shape, are_of_tasks }: &SpanPrograms,
         tracepoints: &[Tracepoint<'_>],
@@ -194,7 +193,7 @@ impl TableInKernel {
         Ok(maps.table(shape.clone(), room, ProgramState::OfEvents(loaded)))
     }
 
-    /// Returns the counts of the programs of spans since the last call of this function.
+    /// Returns what the programs of spans have counted since the last call.
     pub fn spans_since(&mut self) -> SpanCounters {
         let now: SpanCounters =
             std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word))
@@ -202,8 +201,8 @@ impl TableInKernel {
         now.since(std::mem::replace(&mut self.read_spans, now))
     }
 
-    /// Runs the programs at each event from now on. The programs of the ends are attached first, so that no end is missed.
-    /// `tracepoint` belongs to a table without spans.
+    /// Attaches the programs, those of the ends first: an end whose begin was seen must not be missed. `tracepoint` is
+    /// needed for a table without spans only.
     pub fn attach(&mut self, tracepoint: Option<Tracepoint<'_>>) -> Result<(), Refusal> {
         self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
             ProgramState::Loaded(program) => {
@@ -212,7 +211,7 @@ impl TableInKernel {
             }
             ProgramState::OfEvents(mut programs) => {
                 programs.iter_mut().rev().try_for_each(Witnessed::attach)?;
-                // A witness has to run after its program.
+                // Witnesses come last: a witness must run after its program.
                 programs.iter_mut().try_for_each(Witnessed::attach_witness)?;
                 ProgramState::OfEvents(programs)
             }
@@ -231,23 +230,24 @@ impl TableInKernel {
         Counters::from(std::array::from_fn(|word| self.page.word(word)))
     }
 
-    /// Returns whether the keys have call chains.
+    /// Returns whether the keys contain call chains.
     pub fn has_chains(&self) -> bool {
         self.chains.is_some()
     }
 
-    /// Returns the memory that the table takes in the kernel, with the call chains that this process keeps for its next reading.
+    /// Returns the memory of the table in the kernel, and of the call chains that this process keeps for the next reading,
+    /// in bytes.
     pub fn bytes(&self) -> usize {
         let of_chains = self.chains.as_ref().map_or(0, ChainMaps::kept_bytes);
         self.rows.entries() as usize * bytes_of_row(&self.shape) + of_chains
     }
 
-    /// Returns the memory that the open spans take in the kernel.
+    /// Returns the memory of the open spans in the kernel, in bytes.
     pub fn open_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, bytes_of_hash)
     }
 
-    /// Returns whether the table will soon need more room, and can have it.
+    /// Returns whether the table will soon be full, and can grow.
     pub fn is_filling(&self) -> bool {
         let entries = self.rows.entries();
         let since = difference(&self.counters(), &self.read);
@@ -255,7 +255,7 @@ impl TableInKernel {
         entries < self.room.most && fullest > u64::from(entries / 2)
     }
 
-    /// Returns how many events the program missed, because BPF was already active on the CPU.
+    /// Returns how many events the programs missed, because another BPF program was running on the CPU.
     pub fn missed(&self) -> u64 {
         match &self.program {
             ProgramState::Attached(attached) => attached.missed(),
@@ -290,8 +290,8 @@ impl TableInKernel {
         Ok(since)
     }
 
-    /// Drops the open spans if a witness itself has missed an event. That happens only to an event in an interrupt that
-    /// directly follows another event of the same kind.
+    /// Drops the open spans if a witness itself missed an event. Only an event in an interrupt, right after another event of
+    /// the same kind, can escape a witness.
     pub fn notice_misses(&mut self) {
         let ProgramState::OfEvents(programs) = &self.program else { return };
         let missed = programs.iter().map(Witnessed::missed).sum();
@@ -300,37 +300,37 @@ impl TableInKernel {
         }
     }
 
-    /// Takes everything that was added up since the last reading. Waits until no program uses the table any more. This takes
-    /// about 10 ms, and more on a busy machine.
+    /// Returns everything that was added up since the previous reading. Waits until no program uses the old table. This
+    /// takes about 10 ms, or longer on a busy machine.
     pub fn read(&mut self) -> Result<Reading, CallError> {
         let entries = self.rows.entries();
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
         let empty = hash(&self.shape, entries)?;
         let no_segments = self.chains.as_ref().map(|_| chains::hash(entries)).transpose()?;
-        // When this returns, no program adds to the previous table any more.
+        // When this call returns, no program uses the old table.
         self.slot.set_descriptor(SLOT, empty.as_fd())?;
         let full = std::mem::replace(&mut self.rows, empty);
-        // The rows are exchanged first. So all segments of their chains are in the hash that is taken now, or in the one that
-        // was taken before.
+        // The rows were exchanged first. So the segments of their chains are in the hash that is taken now, or in the
+        // previous one.
         let chains = self.chains.as_mut().zip(no_segments);
         let segments = chains.map(|(chains, empty)| chains.exchange(empty)).transpose()?;
         self.reading(Some(&full), segments)
     }
 
-    /// Takes everything that was added up since the last reading, at the end of the run. The table is not exchanged, so an
-    /// event that happens during the reading may be missing.
+    /// Returns what was added up since the previous reading, at the end of the run. Does not exchange the table, so an event
+    /// that happens during the reading may be missing.
     pub fn read_last(&mut self) -> Result<Reading, CallError> {
         self.reading(None, None)
     }
 
-    /// Reads a table that was taken out, with its segments. `None` reads the table and the segments in use.
+    /// Reads a table that was taken out, and its segments. `None` stands for the table and the segments in use.
     fn reading(&mut self, table: Option<&Map>, segments: Option<Segments>) -> Result<Reading, CallError> {
         let now = self.counters();
         let before = std::mem::replace(&mut self.read, now);
         let since = difference(&self.read, &before);
         let mut rows = Vec::new();
         table.unwrap_or(&self.rows).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
-        // A program adds the segments of a chain before its row, so they are read after the rows.
+        // Read the segments after the rows: a program adds the segments of a chain before the row.
         let segments = match (segments, &self.chains) {
             (None, Some(chains)) => Some(chains.segments()?),
             (segments, _) => segments,
@@ -344,7 +344,7 @@ impl TableInKernel {
         Ok(Reading { rows, chains, refused, refused_amount, added, own: since.own })
     }
 
-    /// Returns the descriptors that keep the programs attached.
+    /// Returns the file descriptors that keep the programs attached.
     pub fn into_slow(self) -> Vec<Slow> {
         match self.program {
             ProgramState::Attached(attached) => attached.into_slow().collect(),
@@ -357,7 +357,7 @@ impl TableInKernel {
     }
 }
 
-/// The maps of a table, before it has a program.
+/// The maps of a table that has no program yet.
 struct Maps {
     rows: Map,
     slot: Map,
@@ -370,7 +370,7 @@ struct Maps {
 }
 
 impl Maps {
-    /// Creates the maps. `open` has the sizes of the key and the value of an open span, and the maximum number of open spans.
+    /// Creates the maps. `open` contains the sizes of the key and the value of open spans, and their limits.
     fn new(shape: &Shape, room: Room, open: Option<((usize, usize), MostOpen)>) -> Result<Maps, CallError> {
         let rows = hash(shape, room.first)?;
         let slot = Map::new(&MapDefinition {
@@ -409,7 +409,7 @@ impl Maps {
         })
     }
 
-    /// Returns the descriptors of the maps of programs.
+    /// Returns a function that returns the file descriptor of each map that programs use.
     fn descriptors(&self, selected: &SelectedTasks) -> impl FnMut(MapUse) -> u32 {
         |map| {
             let own = match map {

@@ -1,4 +1,4 @@
-//! The program of a span's event at a tracepoint, and its witness.
+//! The program of a span's event, and the witness that notices events which the program missed.
 
 use std::{ffi::CString, os::fd::OwnedFd};
 
@@ -12,14 +12,13 @@ use crate::{
     span::{MOST_INPUTS, witness_program},
 };
 
-/// The program of a span's event, and its witness.
 #[derive(Debug)]
 pub(super) struct Witnessed {
     state: State,
     witness: Loaded,
     name: CString,
     id: u32,
-    /// The descriptor that keeps the witness attached.
+    /// The file descriptor that keeps the witness attached.
     witnessing: Option<OwnedFd>,
 }
 
@@ -27,12 +26,12 @@ pub(super) struct Witnessed {
 enum State {
     Loaded(Loaded),
     Attached(Attached),
-    /// It could not be attached.
+    /// The program could not be attached.
     Gone,
 }
 
 impl Witnessed {
-    /// Loads the program of an event, which has this index among those of its span, and its witness.
+    /// Loads the program of an event and its witness. `input` is the index of the event in its span.
     pub(super) fn load<F: FnMut(MapUse) -> u32>(
         input: usize,
         program: &Program,
@@ -49,7 +48,7 @@ impl Witnessed {
         Ok(Witnessed { state: State::Loaded(loaded), witness, name, id: tracepoint.id, witnessing: None })
     }
 
-    /// Runs the program from now on.
+    /// Attaches the program.
     pub(super) fn attach(&mut self) -> Result<(), CallError> {
         self.state = match std::mem::replace(&mut self.state, State::Gone) {
             State::Loaded(program) => {
@@ -61,18 +60,18 @@ impl Witnessed {
         Ok(())
     }
 
-    /// Runs the witness from now on.
+    /// Attaches the witness.
     pub(super) fn attach_witness(&mut self) -> Result<(), CallError> {
         self.witnessing = Some(self.witness.attach_to_raw_tracepoint(&self.name)?);
         Ok(())
     }
 
-    /// Returns how many events the witness itself missed, because it was already at work on the CPU.
+    /// Returns how many events the witness itself missed, because it was running on the CPU already.
     pub(super) fn missed(&self) -> u64 {
         self.witness.recursion_misses().unwrap_or(0)
     }
 
-    /// Returns the descriptors that keep both attached.
+    /// Returns the file descriptors that keep the program and the witness attached.
     pub(super) fn into_slow(self) -> impl Iterator<Item = Slow> {
         let program = if let State::Attached(attached) = self.state { Some(attached.into_slow()) } else { None };
         self.witnessing.map(Slow::Program).into_iter().chain(program.into_iter().flatten())

@@ -1,4 +1,4 @@
-//! The filters of selectors and of aggregators.
+//! Makes tests of the filters of selectors and aggregators.
 
 use perf_prof_format::tracefs::{Extent, FilterData, FilterNode, IntType, TextComparison};
 
@@ -9,16 +9,16 @@ use super::{
 use crate::expression::{CONTEXT, Glob, Number, Sign, Test, Text, TextTest};
 use crate::instruction::{Place, Register};
 
-/// Turns the values that a filter compares into expressions.
+/// Makes expressions of the values that a filter compares.
 pub(super) trait Compared {
-    /// Returns the number at an offset of the data that the filter reads.
+    /// Returns the number at an offset of the data.
     fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited>;
 
-    /// Returns the test of the text at a place of the data that the filter reads.
+    /// Returns the test of the text at a place in the data.
     fn text(&mut self, data: FilterData, extent: Extent, test: (TextComparison, &str)) -> Result<Test, Unsuited>;
 }
 
-/// The record of an event.
+/// Reads from the record of one event.
 impl Compared for Reader<'_> {
     fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited> {
         if data == FilterData::Sample { self.field(offset, ty) } else { Err(Unsuited::TwoEvents) }
@@ -36,7 +36,7 @@ impl Compared for Reader<'_> {
     }
 }
 
-/// Returns the test that a node of a filter makes.
+/// Returns the test that a node of a filter stands for.
 pub(super) fn test(node: &FilterNode, of: &mut dyn Compared) -> Result<Test, Unsuited> {
     let mut all = |nodes: &[FilterNode]| nodes.iter().map(|node| test(node, of)).collect::<Result<Vec<_>, _>>();
     match node {
@@ -63,7 +63,7 @@ pub(super) fn text_test(text: Text, (comparison, value): (TextComparison, &str))
         Text::Comm => return Err(Unsuited::Member("_comm".to_owned())),
     };
     let equal = || {
-        // A value that is longer than the field, or contains a NUL, never equals the field's text.
+        // A value that is longer than the field, or contains a NUL, is never equal to the field.
         let is_possible = value.len() <= size && !value.contains('\0');
         let test = TextTest::Equal(value.as_bytes().to_vec());
         if is_possible { Test::Text { array, size, test } } else { Test::Any(Vec::new()) }

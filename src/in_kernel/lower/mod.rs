@@ -1,4 +1,4 @@
-//! Translates the keys, sums and filters of an aggregator to expressions of a program, or says why that is impossible.
+//! Makes expressions of the keys, sums and filters of an aggregator, or says why it cannot.
 
 mod filter;
 mod named;
@@ -21,55 +21,54 @@ pub use unsuited::Unsuited;
 
 use crate::expression::{Number, Test, Text};
 
-/// The largest key of a table in the kernel, in bytes.
+/// The maximum size of a table's key in the kernel, in bytes.
 pub const MAX_KEY: usize = 64;
 
-/// The most frames of a call chain: the kernel's default for `kernel.perf_event_max_stack`.
+/// The maximum number of frames in a call chain: the kernel's default for `kernel.perf_event_max_stack`.
 pub const MOST_FRAMES: u16 = 127;
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A number, which takes 8 bytes.
+    /// A number. It takes 8 bytes.
     Number(Number),
     /// Text, up to its first NUL.
     Text(Text),
     /// An array that is not text.
     Bytes {
-        /// Where it is.
+        /// The place of the array.
         from: Text,
         /// Its size in bytes.
         size: usize,
     },
-    /// A text that depends on a number, such as the name of a system call. The key contains the number instead, which takes 8
-    /// bytes.
+    /// A text of a number, such as the name of a system call. The key contains the number, which takes 8 bytes.
     Named {
         /// The number.
         number: Number,
-        /// The texts.
+        /// The texts of the numbers.
         names: Names,
     },
-    /// A text that is always the same. It is not in the key.
+    /// A constant text. The key does not contain it.
     Constant(Box<[u8]>),
-    /// The call chain. The key contains an id for the chain, which takes 8 bytes.
+    /// The call chain. The key contains an id of the chain, which takes 8 bytes.
     Chain,
 }
 
-/// The call chains that the kernel takes by following frame pointers.
+/// Which call chains BPF programs take, by following frame pointers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chains {
-    /// Whether they have frames of the kernel.
+    /// Whether they contain frames of the kernel.
     pub kernel: bool,
-    /// Whether they have frames of processes.
+    /// Whether they contain frames of processes.
     pub user: bool,
     /// The maximum number of frames.
     pub most: u16,
 }
 
-/// The expressions that a table reads from an event.
+/// The expressions that the program of a table evaluates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
-    /// The parts of its key.
+    /// The parts of the key.
     pub key: Vec<Part>,
     /// The number that is added; `None` if events are counted.
     pub added: Option<Number>,
@@ -79,17 +78,17 @@ pub struct Lowered {
     pub filter: Option<Test>,
 }
 
-/// In which PID namespace perf-prof is.
+/// Which PID namespace perf-prof runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PidNamespace {
-    /// In the initial PID namespace, whose ids BPF programs have.
+    /// The initial PID namespace, whose ids BPF programs see.
     First,
-    /// In another PID namespace, for example that of a container.
+    /// Another PID namespace, for example that of a container.
     Other,
 }
 
 impl Part {
-    /// Returns the number of bytes in the key.
+    /// Returns how many bytes the part takes in the key.
     pub fn bytes(&self) -> usize {
         match self {
             Part::Number(_) | Part::Named { .. } | Part::Chain => 8,
@@ -99,8 +98,8 @@ impl Part {
     }
 }
 
-/// Returns the expressions that a table reads from an event. `plan` is the plan of the definition for the type of the event,
-/// and `filter` is the filter of the selector.
+/// Returns the expressions for a table. `plan` is the definition compiled for the type of the event. `filter` is the filter
+/// of the selector.
 pub fn lower(
     (plan, definition): (&Plan, &Definition),
     event: &EventType,
@@ -122,12 +121,12 @@ pub fn lower(
     Ok(Lowered { key, added, selected: test(filter)?, filter: test(of_aggregator)? })
 }
 
-/// Returns the test that a selector's filter makes.
+/// Returns the test that a selector's filter stands for.
 pub fn lower_filter(filter: &Filter, event: &EventType, ids: PidNamespace) -> Result<Test, Unsuited> {
     filter::test(filter.node(), &mut read::Reader { event, format: tracepoint(event)?, ids })
 }
 
-/// Returns the format of a tracepoint's records.
+/// Returns the format of a tracepoint.
 fn tracepoint(event: &EventType) -> Result<&EventFormat, Unsuited> {
     match &event.format {
         Format::Tracepoint(format) => Ok(format),

@@ -1,4 +1,4 @@
-//! Texts that depend on a number, such as the name of a system call: keys have the number, and filters compare it.
+//! Texts of numbers, such as names of system calls: keys contain the number, and filters compare the number.
 
 use std::{fmt, sync::Arc};
 
@@ -11,32 +11,31 @@ use perf_prof_format::{
 use super::Unsuited;
 use crate::expression::{Number, Sign, Test};
 
-/// The numbers from -1 to below this one may have a name. A comparison tests the text of each of them. Other numbers have no
-/// name.
+/// Only numbers from -1 to below this number can have a name. To compile a comparison, the text of each of them is compared.
 const NAMED: i64 = 4096;
-/// Examples of numbers without a name.
+/// Examples of numbers that have no name.
 const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
-/// The maximum number of numbers that a test compares instead of a text.
+/// The maximum number of numbers that a test compares in place of a text.
 const MOST: usize = 64;
 
-/// The texts of a field of spans by number, for example the names of system calls.
+/// The texts of a field, by number, such as names of system calls.
 #[derive(Clone)]
 pub struct Names {
     format: Arc<SpanFormat>,
     field: usize,
     numbers: Numbers,
-    /// What the run knows of names, if it knows any.
+    /// Knows the names of addresses. `None` if the run has no context.
     context: Option<Arc<Context>>,
 }
 
-/// The numbers that have texts.
+/// Which numbers have texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numbers {
-    /// Those from 0 to this one. There are no other numbers.
+    /// The numbers from 0 to this number, and no others.
     UpTo(u32),
-    /// There may be any number, and those below [`NAMED`] have a text of their own.
+    /// Any number. Those below [`NAMED`] can have a text of their own.
     Few,
-    /// They are addresses of the kernel.
+    /// Addresses of the kernel.
     Addresses,
 }
 
@@ -70,7 +69,7 @@ impl Names {
         self.format.text_for_number(self.field, number, self.context.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the test of the number that holds if the number's text passes the comparison.
+    /// Returns the test that holds for a number if the text of the number passes the comparison.
     pub(super) fn test(&self, number: Number, (comparison, value): (TextComparison, &str)) -> Result<Test, Unsuited> {
         let matches = |number: i64| {
             let text = self.text(number);
@@ -98,8 +97,8 @@ impl Names {
         Ok(if comparison == TextComparison::NotEqual { Test::Not(Box::new(any)) } else { any })
     }
 
-    /// Returns whether `value`, a text or a pattern, may match the text of a number without a name. All texts of such numbers
-    /// start in the same way.
+    /// Returns whether `value`, a text or a pattern, can match the text of a number without a name. All such texts start
+    /// alike.
     fn may_be_unnamed(&self, value: &str) -> bool {
         let start = UNNAMED
             .map(|number| self.text(number))

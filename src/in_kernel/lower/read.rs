@@ -1,4 +1,4 @@
-//! The values that keys and sums read.
+//! The values that keys and sums read from an event.
 
 use perf_prof_events::event::{EventType, reader::Read};
 use perf_prof_format::{
@@ -10,10 +10,10 @@ use perf_prof_format::{
 use super::{Part, PidNamespace, Unsuited};
 use crate::expression::{Number, Text};
 
-/// The maximum number of bytes of a tracepoint's record that programs may read: the kernel's `PERF_MAX_TRACE_SIZE`.
+/// The maximum size of a tracepoint's record that programs can read: the kernel's `PERF_MAX_TRACE_SIZE`.
 const MAX_RECORD: usize = 8192;
 
-/// Turns the fields and members of an event that a declaration reads into expressions.
+/// Makes expressions of fields and members of an event.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     pub event: &'a EventType,
@@ -22,7 +22,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns a part of a key. `name` is for errors.
+    /// Returns a part of a key. `name` appears in errors.
     pub fn part(&self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
             Read::Comm => Ok(Part::Text(Text::Comm)),
@@ -38,7 +38,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns a number. `name` is for errors.
+    /// Returns a number. `name` appears in errors.
     pub fn number(&self, read: &Read, name: &str) -> Result<Number, Unsuited> {
         let unknown = || Unsuited::Member(name.to_owned());
         match read {
@@ -58,7 +58,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the number at an offset of the record.
+    /// Returns the number at an offset of the tracepoint's data.
     pub fn field(&self, offset: usize, ty: IntType) -> Result<Number, Unsuited> {
         let name = || {
             let field = self.format.fields().iter().find(|field| field.offset == offset);
@@ -66,7 +66,7 @@ impl Reader<'_> {
         };
         if let Some(common) = self.format.common_fields().iter().find(|field| field.offset == offset) {
             return match common.name.as_str() {
-                // The field has the id in the initial PID namespace, whichever namespace perf-prof is in.
+                // The field contains the id in the initial PID namespace, whatever namespace perf-prof runs in.
                 "common_pid" => Ok(Number::Thread),
                 "common_type" => Ok(Number::Constant(self.format.id.into())),
                 name => Err(Unsuited::CommonField(name.to_owned())),
@@ -77,7 +77,7 @@ impl Reader<'_> {
         if is_loadable { Ok(Number::Field { offset: offset as i16, ty }) } else { Err(Unsuited::Place(name())) }
     }
 
-    /// Returns a number that may be narrower than its field.
+    /// Returns a number that can be narrower than its field.
     fn integer(&self, offset: usize, ty: IntType, size: usize) -> Result<Number, Unsuited> {
         let is_at_start = usize::from(ty.width) == size || cfg!(target_endian = "little");
         if is_at_start { self.field(offset, ty) } else { Err(Unsuited::Place(offset.to_string())) }
@@ -98,7 +98,7 @@ impl Reader<'_> {
         Ok(if field.kind.is_text() { Part::Text(from) } else { Part::Bytes { from, size: field.size } })
     }
 
-    /// Returns the number that programs have for the sample member at this offset; `None` if they do not have it.
+    /// Returns the expression for the sample member at this offset; `None` if programs do not know this member.
     fn member(&self, at: usize) -> Option<Result<Number, Unsuited>> {
         let is = |member| self.event.layout.fixed_offset(member) == Some(at);
         match () {
@@ -117,7 +117,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the text at a fixed place of the record.
+/// Returns the text at a fixed place; `None` if the place varies.
 pub(super) fn fixed(extent: Option<Extent>) -> Option<Text> {
     match extent {
         Some(Extent::Fixed { offset, size }) if offset + size <= MAX_RECORD => {

@@ -1,4 +1,4 @@
-//! Tests of declarations that can be worked out in the kernel, and of the reasons why others cannot.
+//! Tests of which declarations can be compiled, and why others cannot.
 
 use std::sync::Arc;
 

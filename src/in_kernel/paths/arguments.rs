@@ -1,5 +1,5 @@
-//! Says for each system call which of its arguments are strings, descriptors and names of files. A map has this by the number
-//! of the call.
+//! Which arguments of a system call are strings, file descriptors, or names of files. A map contains this by the number of
+//! the call.
 
 use perf_prof_format::abi::{
     bpf::BPF_FUNC_MAP_LOOKUP_ELEM,
@@ -13,19 +13,19 @@ use crate::{
     select::SCRATCH,
 };
 
-/// A limit: all system calls with such arguments have smaller numbers.
+/// The limit for numbers of system calls. All calls with such arguments have smaller numbers.
 pub const MOST_CALLS: u32 = 1024;
 
-/// The register with the bits of the call, in place of the ids of the task. The lowest bits are those of arguments that are
-/// strings to read.
+/// The register with the bits of the call. It replaces the ids of the task. The lowest bits stand for arguments that are
+/// strings.
 pub(crate) const STRINGS: Register = Register::R9;
-/// The bits of an argument: whether it is a descriptor, whether it is the name of a file, and whether a relative name belongs
-/// to the descriptor before it.
+/// The first bit of the arguments that are file descriptors, of the arguments that are names of files, and of the names that
+/// are relative to the file descriptor before them.
 pub(crate) const IS_DESCRIPTOR: usize = 8;
 pub(crate) const IS_NAME: usize = 16;
 pub(crate) const HAS_FOLDER: usize = 24;
 
-/// Returns the value of the map for a system call, by the name of the call.
+/// Returns the value of the map for the system call with this name.
 pub fn bits_of_call(call: &str) -> u64 {
     let strings = string_arguments(call).iter().map(|(argument, _)| 1 << argument);
     let descriptors = descriptor_arguments(call).iter().map(|(argument, _)| 1 << (IS_DESCRIPTOR + argument));
@@ -36,7 +36,7 @@ pub fn bits_of_call(call: &str) -> u64 {
     strings.chain(descriptors).chain(names).fold(0, |bits: u64, bit: u64| bits | bit)
 }
 
-/// Writes the code that sets `STRINGS` for the call whose number is at an offset of the record.
+/// Writes code that sets `STRINGS` for a call. `call` is the offset of the call's number in the record.
 pub(crate) fn look_up_call(code: &mut Code, call: usize) {
     let found = code.label();
     code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
@@ -51,7 +51,7 @@ pub(crate) fn look_up_call(code: &mut Code, call: usize) {
     code.here(found);
 }
 
-/// Writes the code that jumps to a label unless the call has at least one of these bits.
+/// Writes code that jumps to `to` unless the call has at least one of these bits.
 pub(crate) fn jump_unless(code: &mut Code, bits: i32, to: Label) {
     let has_one = code.label();
     code.jump_if(Condition::Bits, STRINGS, bits, has_one);

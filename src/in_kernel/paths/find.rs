@@ -1,8 +1,8 @@
-//! Which files a call stands for: those of its descriptors, the current folder, and the root of the task.
+//! Finds the files that a call refers to: those of its file descriptors, the current folder, and the root of the task.
 //!
-//! The paths of a paired call are read when the call ends, and only if it passes. Meanwhile another thread may have changed a
-//! descriptor or the folder. So the addresses of the files are kept when the call begins. If the address of a file differs at
-//! the end, the path is unknown.
+//! For a paired call, the paths are read when the call ends, and only if it passes the tests. By then, another thread may
+//! have changed a file descriptor or the folder. So the addresses of the files are kept when the call begins. If an address
+//! is different at the end, the path is unknown.
 
 use perf_prof_format::abi::{
     bpf::{BPF_FUNC_GET_CURRENT_TASK, BPF_FUNC_PROBE_READ_USER},
@@ -17,25 +17,25 @@ use super::{
 };
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
 
-/// The register with the address of the running task.
+/// The register with the address of the running task's `task_struct`.
 const TASK: Register = Register::R8;
-/// The bits that say what the names of a call need, besides the bits of the call.
+/// The bits for what the names of a call need. They follow the bits of strings in `STRINGS`.
 const NEEDS_FOLDER: i32 = 1 << 6;
 const NEEDS_ROOT: i32 = 1 << 7;
-/// All bits of names.
+/// The bits of all arguments that are names.
 const NAMES: i32 = 0x3f << IS_NAME;
 
 /// Which files are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// All.
+    /// All files.
     All,
-    /// Only the files that are the same as when the call began.
+    /// Only files whose address has not changed since the call began.
     Unchanged,
 }
 
-/// Writes the code that keeps the addresses of the files when a call begins. `kept` has room for all addresses; an argument
-/// without a file gets 0. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
+/// Writes code that keeps the addresses of the files when a call begins. `kept` is the place for all addresses. An argument
+/// without a file gets 0. `STRINGS` contains the bits of the call, and `argument` returns the place of each argument.
 pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argument: impl Fn(usize) -> Place) {
     let done = code.label();
     load_task(code);
@@ -53,7 +53,8 @@ pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argume
     code.here(done);
 }
 
-/// Writes the code that finds the files of a call. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
+/// Writes code that finds the files of a call. `STRINGS` contains the bits of the call, and `argument` returns the place of
+/// each argument.
 pub(super) fn find_files(code: &mut Code, types: &PathTypes, found: Found, argument: impl Fn(usize) -> Place) {
     let done = code.label();
     load_task(code);
@@ -83,7 +84,7 @@ pub(super) fn find_files(code: &mut Code, types: &PathTypes, found: Found, argum
     code.here(done);
 }
 
-/// Writes the code that adds the file whose address is at a place.
+/// Writes code that adds a file as a path to be built. `file` is the place of the file's address.
 pub(crate) fn add_file(code: &mut Code, types: &PathTypes, file: Place, slot: usize) {
     code.load(Size::Double, Register::R3, file);
     code.operate(Operation::Add, Register::R3, types.file_path);
@@ -96,21 +97,21 @@ fn load_task(code: &mut Code) {
     code.copy(TASK, Register::R0);
 }
 
-/// Writes the code that reads the address at an offset of the task into `NUMBER`.
+/// Writes code that reads an address from the task's structure into `NUMBER`.
 fn read_of_task(code: &mut Code, offset: i32) {
     code.copy(Register::R3, TASK);
     code.operate(Operation::Add, Register::R3, offset);
     read(code, NUMBER, 8);
 }
 
-/// Writes the code that jumps to a label unless the address in `R1` is the one that was kept when the call began.
+/// Writes code that jumps to `to` unless the address in `R1` is the one that was kept when the call began.
 fn jump_if_changed(code: &mut Code, slot: usize, to: Label) {
     code.load(Size::Double, Register::R2, BEGAN_WITH.after(8 * slot));
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
 }
 
-/// Writes the code that puts the file of each descriptor of a call into `NUMBER`, and then runs the code of `each`. That code
-/// may jump to its label to leave out the file.
+/// Writes code that puts the file of each file descriptor of a call into `NUMBER`, each followed by the code of `each`. That
+/// code may jump to its label to leave out the file.
 fn each_descriptor(
     code: &mut Code,
     types: &PathTypes,
@@ -131,7 +132,7 @@ fn each_descriptor(
         jump_unless(code, 1 << (IS_DESCRIPTOR + at), next);
         code.load(Size::Word, Register::R1, argument(at));
         code.load(Size::Double, Register::R2, MOST_DESCRIPTORS);
-        // This leaves out `AT_FDCWD` and -1 too.
+        // This leaves out `AT_FDCWD` and -1 too: as unsigned numbers, they are large.
         code.jump_if(Condition::GreaterOrEqual, Register::R1, Register::R2, next);
         code.operate(Operation::ShiftLeft, Register::R1, 3);
         code.load(Size::Double, Register::R3, FILES_OF_TASK);
@@ -145,8 +146,9 @@ fn each_descriptor(
     code.here(done);
 }
 
-/// Writes the code that sets the bits for what the names of a call need. A name that starts with a slash needs the root.
-/// Another name needs the current folder, unless it belongs to a descriptor. A name that cannot be read may need both.
+/// Writes code that sets the bits for what the names of a call need. A name that starts with a slash needs the root. Any
+/// other name needs the current folder, unless it is relative to a file descriptor. A name that cannot be read may need
+/// both.
 fn find_needs(code: &mut Code, argument: impl Fn(usize) -> Place) {
     let done = code.label();
     jump_unless(code, NAMES, done);

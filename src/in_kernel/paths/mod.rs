@@ -1,9 +1,10 @@
-//! The paths of files in the calls of a task: those of its descriptors, and of the folders from which names of files are
-//! looked up. Programs read them from the kernel's memory where the event happens, so no descriptor can change in between.
-//! They are the paths that procfs shows in /proc/PID/fd.
+//! The paths of files in system calls: of file descriptors, and of the folders to which names of files are relative.
+//! Programs read them from the kernel's memory when the event happens, so no file descriptor can change in between. The
+//! paths are those that procfs shows in /proc/PID/fd.
 //!
-//! A program takes two steps. `find_files` reads which files the arguments stand for. `walk` makes a path of each: it goes from
-//! the file up to the root, through mounts, and writes names from the end of a buffer to its start.
+//! A program takes two steps. `find_files` finds the files that the arguments refer to. `walk` builds the path of each file:
+//! it goes from the file up to the root, through mounts, and writes the names into a buffer, from the buffer's end to its
+//! start.
 
 mod arguments;
 mod find;
@@ -31,28 +32,28 @@ use crate::{
     select::look_up_only,
 };
 
-/// The maximum length of a path in bytes, with the NUL at its end. Longer paths are absent.
+/// The maximum length of a path, in bytes, with the NUL. Longer paths are missing.
 pub const LONGEST_PATH: usize = 1024;
-/// The size of the map in which paths are made.
+/// The size of the map in which paths are built.
 pub const PATHS_BYTES: usize = FIRST_SLOT as usize + SLOTS * SLOT_BYTES as usize;
 
-/// All bits of descriptors, and all bits of names.
+/// The bits of all file descriptors. `FILES` adds those of all names.
 const DESCRIPTORS: i32 = 0x3f << IS_DESCRIPTOR;
 pub(crate) const FILES: i32 = DESCRIPTORS | 0x3f << IS_NAME;
 
 /// The number of paths: one for each argument, the current folder, and the root of the task.
 pub(crate) const SLOTS: usize = MOST_ARGUMENTS + 2;
-/// The indexes of the current folder and of the root among the paths.
+/// The indexes of the current folder and of the root.
 pub(crate) const CURRENT_FOLDER: usize = MOST_ARGUMENTS;
 pub(crate) const ROOT: usize = MOST_ARGUMENTS + 1;
 
-/// The register with the address of the memory in which paths are made.
+/// The register with the address of the map value in which paths are built.
 pub(crate) const PATHS: Register = Register::R7;
-/// The place on the stack that has this address; 0 if there are no paths.
+/// The place on the stack of this address; 0 if there are no paths.
 pub(crate) const KEPT_PATHS: Place = Place { base: Register::Frame, offset: -80 };
 
-/// The contents of this memory: the index of the path that is being made, numbers that are read, the descriptors of the task,
-/// and the files that a call had when it began.
+/// The contents of this value: the index of the current path, numbers that were read, the task's table of file descriptors,
+/// and the files that the call had when it began.
 const AT: Place = PATHS.at(0);
 const NUMBER: Place = PATHS.at(8);
 const OTHER_NUMBER: Place = PATHS.at(16);
@@ -62,28 +63,27 @@ const FILES_OF_TASK: Place = PATHS.at(48);
 pub(crate) const BEGAN_WITH: Place = PATHS.at(56);
 const FIRST_SLOT: i16 = 56 + 8 * SLOTS as i16;
 
-/// The contents of a path's memory: the file, which is its mount and its entry; the root of this mount; where the text
-/// starts; and the state of the path.
+/// The contents of a path: its file (a mount and an entry), the root of this mount, where the text starts, and the state.
 const MOUNT: i16 = 0;
 const ENTRY: i16 = 8;
 const TOP: i16 = 16;
 const START: i16 = 24;
 const STATE: i16 = 32;
-/// The text of the path. Spare room follows it, because the verifier assumes that a read of a name may go beyond its end.
+/// The text of the path. Spare bytes follow: the verifier assumes that reading a name may go beyond the end.
 const TEXT: i16 = 40;
 const SLOT_BYTES: i16 = TEXT + 2 * LONGEST_PATH as i16;
-/// The size of a path with what is needed to read it.
+/// The size of the part of a path that is needed to read it: start, state and text.
 pub(crate) const KEPT_PATH_BYTES: usize = (TEXT - START) as usize + LONGEST_PATH;
-/// The place of the NUL.
+/// The offset of the NUL in the text.
 const END: i32 = LONGEST_PATH as i32 - 1;
 
-/// The states of a path: there is no file, its file is known, its names are being read, or it is complete.
+/// The states of a path: there is no file, the file is known, some names are read, and the path is complete.
 const ABSENT: i32 = 0;
 const NEW: i32 = 1;
 const NAMED: i32 = 2;
 const COMPLETE: i32 = 3;
 
-/// Writes the code that sets [`PATHS`] and [`KEPT_PATHS`], and jumps to a label if there is no memory for paths.
+/// Writes code that sets [`PATHS`] and [`KEPT_PATHS`]. It jumps to `none` if there is no memory for paths.
 pub(crate) fn look_up_paths(code: &mut Code, none: Label) {
     look_up_only(code, MapUse::Paths);
     code.store(Size::Double, KEPT_PATHS, Register::R0);
@@ -91,8 +91,8 @@ pub(crate) fn look_up_paths(code: &mut Code, none: Label) {
     code.copy(PATHS, Register::R0);
 }
 
-/// Writes the code that makes the paths of a call. The number of the call is at an offset of the record, and the second value
-/// says where its arguments are. Only [`CONTEXT`] and [`IDS`] keep their values; all other registers change.
+/// Writes code that builds the paths of a call. `call` is the offset of the call's number in the record, and `argument`
+/// returns the place of each argument. Only [`CONTEXT`] and [`IDS`] keep their values.
 pub(crate) fn make_paths(
     code: &mut Code,
     types: &PathTypes,
@@ -111,14 +111,15 @@ pub(crate) fn make_paths(
     code.copy(IDS, Register::R0);
 }
 
-/// Writes the code that marks all paths as absent.
+/// Writes code that marks all paths as missing.
 pub(crate) fn forget_paths(code: &mut Code) {
     for slot in 0..SLOTS {
         code.store_number(Size::Double, slot_place(slot, STATE), ABSENT);
     }
 }
 
-/// Writes the code that sets `R3` to the place of a complete path and `R2` to its size with the NUL, or jumps to a label.
+/// Writes code that sets `R3` to the address of a path and `R2` to its size with the NUL. It jumps to `absent` if the path
+/// is not complete.
 pub(crate) fn load_path(code: &mut Code, slot: usize, absent: Label) {
     code.load(Size::Double, Register::R3, KEPT_PATHS);
     code.jump_if(Condition::Equal, Register::R3, 0, absent);
@@ -133,7 +134,7 @@ pub(crate) fn load_path(code: &mut Code, slot: usize, absent: Label) {
     code.operate(Operation::Add, Register::R3, Register::R1);
 }
 
-/// Returns the place of a path. All of the path is in the [`KEPT_PATH_BYTES`] bytes from this place on.
+/// Returns the place of the part of a path that is needed to read it: [`KEPT_PATH_BYTES`] bytes.
 pub(crate) fn kept_path(slot: usize) -> Place {
     slot_place(slot, START)
 }
@@ -143,14 +144,14 @@ fn slot_place(slot: usize, at: i16) -> Place {
     PATHS.at(FIRST_SLOT + slot as i16 * SLOT_BYTES + at)
 }
 
-/// Writes the code that reads memory of the kernel from the address in `R3`. Bytes that cannot be read become 0.
+/// Writes code that reads memory of the kernel, from the address in `R3`. Bytes that cannot be read become 0.
 fn read(code: &mut Code, to: Place, bytes: i32) {
     code.address(Register::R1, to);
     code.copy(Register::R2, bytes);
     code.call(BPF_FUNC_PROBE_READ_KERNEL);
 }
 
-/// Writes the code that reads 8 bytes at a distance from the address in a place.
+/// Writes code that reads 8 bytes of the kernel's memory, at `offset` from the address in `from`.
 fn follow(code: &mut Code, from: Place, offset: i32, to: Place) {
     code.load(Size::Double, Register::R3, from);
     if offset != 0 {

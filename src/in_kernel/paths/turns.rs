@@ -1,21 +1,22 @@
-//! Loops whose turns are limited: by the kernel's iterator over numbers, or by a register on kernels without iterators.
+//! Loops with a maximum number of iterations. The kernel's iterator over numbers counts them, or a register on kernels
+//! without this iterator.
 
 use super::NumberIterator;
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register};
 
-/// How the turns of a loop are counted.
+/// How the iterations of a loop are counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Turns {
     pub iterator: Option<NumberIterator>,
     /// The place of the iterator on the stack.
     pub place: Place,
-    /// The register with the number of turns if there is no iterator.
+    /// The register that counts the iterations if there is no iterator.
     pub register: Register,
     pub most: i32,
 }
 
 impl Turns {
-    /// Writes the code before the first turn.
+    /// Writes the code before the first iteration.
     pub fn begin(self, code: &mut Code) {
         match self.iterator {
             Some(iterator) => {
@@ -28,7 +29,7 @@ impl Turns {
         }
     }
 
-    /// Writes the code that begins another turn, or jumps to a label after the last one.
+    /// Writes the code at the start of an iteration. It jumps to `done` after the last one.
     pub fn next(self, code: &mut Code, done: Label) {
         match self.iterator {
             Some(iterator) => {

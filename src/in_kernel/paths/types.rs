@@ -1,8 +1,8 @@
-//! The offsets in the kernel's structures that paths are made of, from its BTF.
+//! The offsets in the kernel's structures that programs need to build paths, from the kernel's BTF.
 
 use perf_prof_format::tracefs::Btf;
 
-/// The offsets of the members that programs follow, in bytes.
+/// The offsets of the members that programs read, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct PathTypes {
@@ -14,9 +14,9 @@ pub struct PathTypes {
     pub file_path: i32,
     pub fs_root: i32,
     pub fs_pwd: i32,
-    /// The root of a mount, in the part of it that paths name.
+    /// The root entry of a mount, in the `vfsmount`.
     pub mount_top: i32,
-    /// That part, in the whole mount.
+    /// The `vfsmount` in the `mount`. Paths point to the `vfsmount`.
     pub mount_part: i32,
     pub mount_parent: i32,
     pub mount_point: i32,
@@ -31,12 +31,12 @@ pub struct PathTypes {
     pub name_text: i32,
     pub inode_number: i32,
     pub super_magic: i32,
-    /// `None` before Linux 6.4.
+    /// The kernel's iterator over numbers; `None` before Linux 6.4.
     pub iterator: Option<NumberIterator>,
 }
 
-/// The numbers of the functions of `bpf_iter_num`, the kernel's iterator over numbers. If this iterator counts the turns of a
-/// loop, the verifier checks the loop once. It checks other loops turn by turn.
+/// The BTF ids of the functions of `bpf_iter_num`, the kernel's iterator over numbers. If it counts the iterations of a
+/// loop, the verifier checks the loop's code once. Other loops are checked iteration by iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NumberIterator {
@@ -46,7 +46,7 @@ pub struct NumberIterator {
 }
 
 impl PathTypes {
-    /// Returns whether a structure or a function is needed.
+    /// Returns whether programs need this structure or function.
     pub fn needs(name: &str) -> bool {
         const NEEDED: [&str; 17] = [
             "task_struct",
@@ -70,13 +70,13 @@ impl PathTypes {
         NEEDED.contains(&name)
     }
 
-    /// Returns the offsets. `None` if a member is missing, or if it is where programs do not expect it.
+    /// Returns the offsets. Returns `None` if a member is missing, or is not where programs expect it.
     pub fn of(types: &Btf) -> Option<PathTypes> {
         let at = |tag: &str, member: &str| {
             let place = types.member(tag, member).filter(|place| place.size == 0)?;
             i32::try_from(place.offset / 8).ok()
         };
-        // Programs read both members of a path at once.
+        // Programs read both members of a `struct path` at once.
         let is_path = (at("path", "mnt")?, at("path", "dentry")?) == (0, 8) && types.size_of("struct path")? == 16;
         let is_name = types.size_of("struct qstr")? == 16;
         (is_path && is_name).then_some(())?;
@@ -93,7 +93,7 @@ impl PathTypes {
             mount_part: at("mount", "mnt")?,
             mount_parent: at("mount", "mnt_parent")?,
             mount_point: at("mount", "mnt_mountpoint")?,
-            // An entry without this back reference was removed.
+            // This back reference is 0 in a removed entry.
             entry_hash: at("dentry", "d_hash")? + at("hlist_bl_node", "pprev")?,
             entry_parent: at("dentry", "d_parent")?,
             entry_name: at("dentry", "d_name")?,
@@ -111,12 +111,12 @@ impl PathTypes {
 }
 
 impl NumberIterator {
-    /// Returns whether a function is needed.
+    /// Returns whether the iterator needs this function.
     pub fn needs(name: &str) -> bool {
         name.starts_with("bpf_iter_num_")
     }
 
-    /// Returns the functions, if the kernel has them.
+    /// Returns the functions; `None` if the kernel has no such iterator.
     pub fn of(types: &Btf) -> Option<NumberIterator> {
         let number = |name| types.function(name).and_then(|number| i32::try_from(number).ok());
         Some(NumberIterator {

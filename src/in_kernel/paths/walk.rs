@@ -1,8 +1,8 @@
-//! Turns files into paths, in one loop for any number of files. Each turn reads one name, or goes to the mount above. All
-//! state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator counts the turns, the
-//! verifier checks the loop once. Otherwise a register has the number of turns, and each turn is checked.
+//! Builds the paths of files, in one loop for all files. Each iteration reads a name, or goes up to the mount above. All
+//! state is in memory, so the verifier sees the same state in all iterations. If the kernel's iterator counts them, the
+//! verifier checks the code of the loop once. Otherwise a register counts them, and the verifier checks each iteration.
 //!
-//! Files without a place in a tree have the text that `d_path()` gives them: `pipe:[4711]`, `socket:[4711]`,
+//! Files outside of a tree of folders get the text that `d_path()` gives them: `pipe:[4711]`, `socket:[4711]`,
 //! `anon_inode:[eventpoll]`, `/memfd:name (deleted)`.
 
 use perf_prof_format::abi::bpf::BPF_FUNC_PROBE_READ_KERNEL;
@@ -13,38 +13,38 @@ use super::{
 };
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
 
-/// The register with the address of the path that is being made.
+/// The register with the address of the path that is being built.
 const PATH: Register = Register::R9;
-/// The register with the number of turns, and the place of the iterator that is used instead.
+/// The register that counts the iterations, and the place of the iterator that replaces it.
 const TURNS: Register = Register::R8;
 const ITERATOR: Place = Place { base: Register::Frame, offset: -88 };
-/// The maximum number of turns for all paths of a call: their names, their mounts, and two more for each path.
+/// The maximum number of iterations for all paths of a call: one for each name and each mount, and two more for each path.
 const MOST_TURNS: i32 = 100;
-/// The longest name in the kernel, `NAME_MAX`.
+/// The maximum length of a name in the kernel, `NAME_MAX`.
 const LONGEST_NAME: i32 = 255;
-/// The text after the path of a file that was removed.
+/// The end of the path of a removed file.
 const DELETED: &str = " (deleted)";
-/// The maximum number of digits of an inode of pipes and sockets, whose number has 32 bits.
+/// The maximum number of digits of the inode number of a pipe or a socket, which has 32 bits.
 const DIGITS: i32 = 10;
 
-/// The file systems whose files have no place in a tree (include/uapi/linux/magic.h).
+/// The file systems whose files are outside of a tree of folders (include/uapi/linux/magic.h).
 const PIPEFS_MAGIC: u64 = 0x5049_5045;
 const SOCKFS_MAGIC: u64 = 0x534f_434b;
 const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
-/// Where a turn goes on.
+/// Where an iteration goes on.
 #[derive(Clone, Copy)]
 struct Labels {
     again: Label,
-    /// The path is complete.
+    /// When the path is complete.
     complete: Label,
-    /// The path is not known.
+    /// When the path cannot be found out.
     unknown: Label,
 }
 
-/// Writes the code that makes the paths of all files that were found.
+/// Writes code that builds the paths of all files that were found.
 pub(crate) fn walk(code: &mut Code, types: &PathTypes) {
     let labels = Labels { again: code.label(), complete: code.label(), unknown: code.label() };
     let [is_new, is_named, next, done] = std::array::from_fn(|_| code.label());
@@ -80,7 +80,8 @@ pub(crate) fn walk(code: &mut Code, types: &PathTypes) {
     turns.end(code);
 }
 
-/// Writes the code of the first turn of a path: the end of its text, or all of it if the file has no place in a tree.
+/// Writes the code of the first iteration of a path. It writes the end of the text, or the whole text if the file is outside
+/// of a tree.
 fn begin(code: &mut Code, types: &PathTypes, labels: Labels) {
     let [in_tree, is_special, is_listed] = std::array::from_fn(|_| code.label());
     follow(code, PATH.at(MOUNT), types.mount_top, PATH.at(TOP));
@@ -111,7 +112,7 @@ fn begin(code: &mut Code, types: &PathTypes, labels: Labels) {
     name_special(code, types, labels);
 }
 
-/// Writes the code for a file whose file system names it.
+/// Writes the code for a file that its file system names.
 fn name_special(code: &mut Code, types: &PathTypes, labels: Labels) {
     let [is_pipe, is_socket, is_anonymous, is_memory] = std::array::from_fn(|_| code.label());
     follow(code, PATH.at(ENTRY), types.entry_super, NUMBER);
@@ -145,7 +146,7 @@ fn name_special(code: &mut Code, types: &PathTypes, labels: Labels) {
     code.jump(labels.complete);
 }
 
-/// Writes the code of a turn: the next name, or the mount above.
+/// Writes the code of an iteration: the next name, or the mount above.
 fn go_up(code: &mut Code, types: &PathTypes, labels: Labels) {
     let [in_mount, has_text] = std::array::from_fn(|_| code.label());
     code.load(Size::Double, Register::R1, PATH.at(ENTRY));
@@ -174,7 +175,7 @@ fn go_up(code: &mut Code, types: &PathTypes, labels: Labels) {
     code.jump(labels.complete);
     code.here(in_mount);
     follow(code, PATH.at(ENTRY), types.entry_parent, NUMBER);
-    // An entry that has no parent and is not the root of the mount has no path.
+    // An entry without a parent that is not the root of its mount has no path.
     code.load(Size::Double, Register::R1, NUMBER);
     code.load(Size::Double, Register::R2, PATH.at(ENTRY));
     code.jump_if(Condition::Equal, Register::R1, Register::R2, labels.unknown);
@@ -185,7 +186,7 @@ fn go_up(code: &mut Code, types: &PathTypes, labels: Labels) {
     code.jump(labels.again);
 }
 
-/// Writes the code that puts a text before the path.
+/// Writes code that puts a text before the path.
 fn prepend(code: &mut Code, text: &str, no_room: Label) {
     let length = text.len() as i32;
     code.load(Size::Double, Register::R1, PATH.at(START));
@@ -200,7 +201,7 @@ fn prepend(code: &mut Code, text: &str, no_room: Label) {
     }
 }
 
-/// Writes the code that puts the name of the entry before the path.
+/// Writes code that puts the name of the entry before the path.
 fn prepend_name(code: &mut Code, types: &PathTypes, unknown: Label) {
     code.load(Size::Double, Register::R3, PATH.at(ENTRY));
     code.operate(Operation::Add, Register::R3, types.entry_name);
@@ -225,8 +226,8 @@ fn part_of_name(offset: i32) -> Place {
     NAME.after(offset as usize)
 }
 
-/// Writes the code that writes the number of the inode and a bracket as the whole text. If the number is too large, it jumps to a
-/// label.
+/// Writes code that makes the inode number and a bracket the whole text. It jumps to `too_large` if the number has too many
+/// digits.
 fn write_number(code: &mut Code, types: &PathTypes, too_large: Label) {
     let done = code.label();
     follow(code, PATH.at(ENTRY), types.entry_inode, NUMBER);

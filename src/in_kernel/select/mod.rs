@@ -1,4 +1,4 @@
-//! Which events count: those on the selected CPUs, of the selected tasks and cgroups, and not perf-prof's own.
+//! Which events count: those on selected CPUs, of selected tasks and in selected cgroups, without perf-prof's own.
 
 mod tasks;
 
@@ -18,11 +18,11 @@ use crate::{
     lower::{Chains, PidNamespace, Unsuited},
 };
 
-/// Where programs put the index or the id for a look-up: 8 bytes at the end of the stack.
+/// Where programs put the index or the id for a lookup: the 8 bytes at the end of the stack.
 pub const SCRATCH: Place = Place { base: Register::Frame, offset: -8 };
 
-/// Writes the code that looks up the only value of an array: the value of this CPU, or the map in the array. `R0` is then the
-/// address of the value. The verifier requires a test that it is not 0.
+/// Writes code that looks up the only element of an array: a value, or the map in the array. `R0` gets the address. The
+/// verifier requires that the code then tests `R0` for 0.
 pub(crate) fn look_up_only(code: &mut Code, array: MapUse) {
     code.store_number(Size::Word, SCRATCH, 0);
     code.map(Register::R1, array);
@@ -33,45 +33,45 @@ pub(crate) fn look_up_only(code: &mut Code, array: MapUse) {
 /// Which events count.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The events of perf-prof itself. They are counted separately.
+    /// Which events belong to perf-prof itself. They are counted separately.
     pub own: Own,
-    /// The tasks whose ids are in the map of tasks; `None` if all tasks are selected.
+    /// The kind of ids in the map of tasks; `None` if all tasks are selected.
     pub tasks: Option<TaskIds>,
-    /// The CPUs; `None` if all of them are selected.
+    /// The CPUs; `None` if all are selected.
     pub cpus: Option<BTreeSet<u32>>,
     /// The number of cgroups in the map of cgroups; 0 if tasks of all cgroups are selected.
     pub cgroups: u32,
-    /// In which PID namespace perf-prof is.
+    /// Which PID namespace perf-prof runs in.
     pub ids: PidNamespace,
-    /// The call chains of the events; `None` if they have none, or none that the kernel can follow.
+    /// The call chains of the events; `None` if they have none, or if the kernel cannot take them.
     pub chains: Option<Chains>,
 }
 
 /// The kind of ids in the map of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskIds {
-    /// Ids of processes: all of their threads are selected.
+    /// Process ids: all threads of a process are selected.
     Processes,
-    /// Ids of threads.
+    /// Thread ids.
     Threads,
 }
 
 /// Which events belong to perf-prof itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// A process whose events are all perf-prof's own.
+    /// All events of this process belong to perf-prof.
     pub process: Option<u32>,
-    /// Threads whose events are perf-prof's own.
+    /// All events of these threads belong to perf-prof.
     pub threads: Vec<u32>,
-    /// How to find the task that an event belongs to.
+    /// How to find the task of an event.
     pub owner: Owner,
 }
 
 impl Own {
-    /// Leaves out no event.
+    /// No event belongs to perf-prof.
     pub const NOTHING: Own = Own { process: None, threads: Vec::new(), owner: Owner::Task };
 
-    /// Writes the code that jumps to a label if the event is perf-prof's own.
+    /// Writes code that jumps to `own` if the event belongs to perf-prof.
     pub fn jump(&self, code: &mut Code, own: Label) {
         match self.owner {
             Owner::NoTask => {}
@@ -94,7 +94,7 @@ impl Own {
         }
     }
 
-    /// Jumps to a label if `R1` is one of the threads.
+    /// Writes code that jumps to `own` if `R1` is the id of one of the threads.
     fn jump_if_thread(&self, code: &mut Code, own: Label) {
         for &thread in &self.threads {
             code.jump_if_number(Condition::Equal, Register::R1, (thread.into(), Register::R2), own);
@@ -107,17 +107,17 @@ impl Own {
 }
 
 impl Selection {
-    /// Selects all events of all tasks.
+    /// Selects all events.
     pub const EVERYTHING: Selection =
         Selection { own: Own::NOTHING, tasks: None, cpus: None, cgroups: 0, ids: PidNamespace::First, chains: None };
 
-    /// Returns an error if programs cannot select these events.
+    /// Fails if programs cannot select these events.
     pub fn check(&self) -> Result<(), Unsuited> {
         let has_ids = self.own.has_ids() || self.tasks.is_some();
         if has_ids && self.ids == PidNamespace::Other { Err(Unsuited::PidNamespace) } else { Ok(()) }
     }
 
-    /// Writes the code that jumps to a label unless the event is selected. perf-prof's own events are left to
+    /// Writes code that jumps to `to` unless the event is selected. Does not test for perf-prof's own events: see
     /// [`Own::jump`].
     pub fn jump_unless(&self, code: &mut Code, to: Label) {
         if let Some(cpus) = &self.cpus {
@@ -150,7 +150,7 @@ impl TaskIds {
         }
     }
 
-    /// Writes the code that looks up the running task in the map of tasks. `R0` is then 0 if it is not there.
+    /// Writes code that looks up the running task in the map of tasks. `R0` is 0 if it is not in the map.
     fn look_up(self, code: &mut Code) {
         self.running().load(code, Register::R1);
         code.store(Size::Word, SCRATCH, Register::R1);
@@ -160,7 +160,7 @@ impl TaskIds {
     }
 }
 
-/// Writes the code that jumps to a label unless the program runs on one of these CPUs.
+/// Writes code that jumps to `to` unless the program runs on one of these CPUs.
 fn jump_unless_on(code: &mut Code, cpus: &BTreeSet<u32>, to: Label) {
     let is_selected = code.label();
     code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
@@ -174,7 +174,7 @@ fn jump_unless_on(code: &mut Code, cpus: &BTreeSet<u32>, to: Label) {
     code.here(is_selected);
 }
 
-/// Returns the first and the last number of each range without gaps: 1, 2, 5 -> (1, 2), (5, 5).
+/// Returns the first and the last number of each range without gaps: (1, 2) and (5, 5) for 1, 2, 5.
 fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {

@@ -1,4 +1,4 @@
-//! The programs that update the map of tasks: they add the children of selected tasks, and remove tasks that have ended.
+//! The programs that update the map of tasks: they add the children of selected tasks, and remove exited tasks.
 
 use perf_prof_format::{
     abi::bpf::{BPF_ANY, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_UPDATE_ELEM},
@@ -12,11 +12,11 @@ use crate::{
     lower::Unsuited,
 };
 
-/// The type of a thread's id in records.
+/// The type of the thread id in records.
 const ID: IntType = IntType { width: 4, signed: true };
 
-/// Returns the program for `sched:sched_process_fork`, which selects the children of selected tasks. A thread is the child
-/// of the thread that starts it.
+/// Returns the program for `sched:sched_process_fork`, which selects the children of selected tasks. A thread counts as a
+/// child of the thread that starts it.
 pub fn fork_program(format: &EventFormat, ids: TaskIds) -> Result<Program, Unsuited> {
     fork_code(format, ids).map(|code| code.program())
 }
@@ -36,9 +36,9 @@ pub(super) fn fork_code(format: &EventFormat, ids: TaskIds) -> Result<Code, Unsu
     Ok(code)
 }
 
-/// Returns the program for `sched:sched_process_free`, which removes a task that has ended from a map whose keys are ids.
-/// `sched:sched_process_exit` would be too early: the task gives up its memory and its files after it, and events that happen
-/// then count.
+/// Returns the program for `sched:sched_process_free`, which removes an exited task from a map with ids as keys.
+/// `sched:sched_process_exit` would be too early: afterwards, the task frees its memory and its files, and events of this
+/// count.
 pub fn removal_program(format: &EventFormat, map: MapUse) -> Result<Program, Unsuited> {
     removal_code(format, map).map(|code| code.program())
 }
@@ -57,7 +57,7 @@ pub(super) fn removal_code(format: &EventFormat, map: MapUse) -> Result<Code, Un
 }
 
 /// Returns the program for `task:task_rename`, which selects a command at its exec. The kernel renames the task there
-/// (`__set_task_comm`), right after `perf_event_exec`, which starts events with `enable_on_exec` (see `fs/exec.c`).
+/// (`__set_task_comm`), right after `perf_event_exec` has enabled events with `enable_on_exec` (see `fs/exec.c`).
 pub fn start_program(process: u32) -> Program {
     start_code(process).program()
 }
@@ -75,7 +75,7 @@ pub(super) fn start_code(process: u32) -> Code {
     code
 }
 
-/// Writes the code that adds the id in the scratch place to the map of tasks.
+/// Writes code that adds the id in `SCRATCH` to the map of tasks.
 fn insert(code: &mut Code) {
     let value = SCRATCH.base.at(SCRATCH.offset + 4);
     code.store_number(Size::Byte, value, 1);
@@ -86,7 +86,7 @@ fn insert(code: &mut Code) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Returns the offset of the field with a thread's id.
+/// Returns the offset of a field that contains a thread id.
 pub(crate) fn offset_of(format: &EventFormat, name: &str) -> Result<i16, Unsuited> {
     let field = format.field(name).filter(|field| field.number() == Some(ID) && field.offset.is_multiple_of(4));
     let offset = field.and_then(|field| i16::try_from(field.offset).ok());

@@ -1,11 +1,11 @@
-//! Tests of the selection, and of the programs that keep the map of tasks.
+//! Tests of the selection, and of the programs that update the map of tasks.
 
 use perf_prof_format::tracefs::EventFormat;
 
 use super::*;
 use crate::instruction::interpreter::Machine;
 
-/// Returns whether an event of the process 70 and the thread 71 on CPU 5 is selected, and whether it is perf-prof's own.
+/// Returns whether an event of process 70 and thread 71 on CPU 5 is selected, and whether it belongs to perf-prof.
 fn selects(selection: &Selection, machine: impl FnOnce(&mut Machine)) -> (bool, bool) {
     let mut code = Code::new();
     let (own, other) = (code.label(), code.label());

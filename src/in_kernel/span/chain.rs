@@ -1,5 +1,5 @@
-//! The switches of a CPU form a chain: the task that leaves is the one that came last. A kernel may have switches that no
-//! tracepoint reports, neither to programs nor to witnesses. A break in the chain reveals them, as in the engine of spans.
+//! In the switches of a CPU, the task that leaves must be the task that came last. A kernel may have switches that no
+//! tracepoint reports, neither to programs nor to witnesses. The next switch then does not fit, as in the engine of spans.
 
 use perf_prof_format::abi::bpf::{BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_MAP_UPDATE_ELEM, BPF_NOEXIST, TASK_COMM_LEN};
 
@@ -10,22 +10,22 @@ use crate::{
     lower::{LoweredTask, OTHER_KEY},
 };
 
-/// The task that came to the CPU last: its id plus 1 after the marks, and then its name. The id is 0 if the task is not
-/// known.
+/// The task that came to the CPU last: its id plus 1, and its name. Both follow the marks. The id is 0 if the task is
+/// unknown.
 const RUNNING: i16 = 8 * MOST_INPUTS as i16;
 const NAME: i16 = RUNNING + 8;
-/// The size of the value for a task with missed events: the number of these events, and the name of the task.
+/// The size of the value for a task with missing events: the number of these events, and the name of the task.
 pub const GAP_BYTES: usize = 8 + TASK_COMM_LEN;
-/// The register with that task.
+/// The register with the task that came last.
 const LAST: Register = Register::R8;
 /// The register with the address of the marks.
 const MARKS: Register = Register::R7;
-/// Where the stack has the id of a task that missed an event, and the value for this task.
+/// The places on the stack for a task with a missing event: its id, and its value.
 const TASK: i16 = OTHER_KEY;
 const GAP: i16 = OTHER_KEY + 8;
 
-/// Writes the code that follows a switch. If the switch does not follow on the last one, counts the missed events of both
-/// tasks.
+/// Writes code that follows a switch. If the task that leaves is not the task that came last, counts a missing event for
+/// both tasks.
 pub(super) fn follow(code: &mut Code, [left, came]: [(Number, Text); 2], tasks: &SpanTasks) {
     let (follows, done) = (code.label(), code.label());
     witness::look_up(code);
@@ -53,13 +53,13 @@ pub(super) fn follow(code: &mut Code, [left, came]: [(Number, Text); 2], tasks: 
     code.here(done);
 }
 
-/// Writes the code that forgets which task came last. The given register has the address of the marks.
+/// Writes code that forgets which task came last. `marks` contains the address of the marks.
 pub(super) fn forget(code: &mut Code, marks: Register) {
     code.store_number(Size::Double, marks.at(RUNNING), 0);
 }
 
-/// Writes the code that counts a missed event of the task whose id is on the stack, if its spans are added and it is no idle
-/// task.
+/// Writes code that counts a missing event of the task whose id is on the stack. It counts only tasks whose spans are added,
+/// and no idle task.
 fn gap(code: &mut Code, tasks: &SpanTasks) {
     let (new, done) = (code.label(), code.label());
     let thread = Number::Kept { offset: TASK, is_signed: true, is_wide: true };
@@ -71,7 +71,7 @@ fn gap(code: &mut Code, tasks: &SpanTasks) {
     code.jump_if(Condition::Equal, Register::R0, 0, new);
     code.copy(Register::R1, 1);
     code.push(Instruction::AtomicAdd(Register::R0.at(0), Register::R1));
-    // The name that it has now.
+    // The task's present name.
     for at in (8..GAP_BYTES).step_by(8) {
         code.load(Size::Double, Register::R1, stack(GAP).after(at));
         code.store(Size::Double, Register::R0.at(at as i16), Register::R1);

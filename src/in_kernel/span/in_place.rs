@@ -1,6 +1,6 @@
-//! The open spans of tasks. A task gets an entry in the hash at the first event that needs one, and keeps it until the task
-//! ends. So most events only change an entry, which costs a fifth of removing and adding one. The scheduler's locks prevent
-//! two events of a task at the same time.
+//! The open spans of tasks. A task gets an entry in the hash at the first event that needs one, and keeps the entry until
+//! the task exits. So most events only change an entry, which costs a fifth of removing and adding an entry. The scheduler's
+//! locks make sure that no two events of a task happen at the same time.
 
 use perf_prof_format::abi::bpf::{BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_DELETE_ELEM, BPF_NOEXIST};
 
@@ -11,24 +11,24 @@ use crate::{
     lower::{KEPT, LoweredStep, NOW, OPEN_KEY, StepAction},
 };
 
-/// The register with the address of the task's entry, or 0. The time in an entry is 0 if no span is open.
+/// The register with the address of the task's entry; 0 if there is none. If no span is open, the time in the entry is 0.
 const ENTRY: Register = Register::R7;
-/// The register that says whether the task was woken before and has run since.
+/// The register that says whether this is a second wakeup, and the task has run since the first.
 const AGAIN: Register = Register::R8;
-/// The size of the state of a task: what the task does, and where and when it was woken.
+/// The size of a task's state, in bytes: what the task does, and when and where it was woken.
 pub(super) const STATE_BYTES: usize = 24;
 const TIME: usize = 8;
 const CPU: usize = 16;
-/// What a task does: it runs, or it was woken. 0 means neither.
+/// What a task does: it runs, or it was woken. 0 stands for anything else.
 const RUNS: i32 = 1;
 const WOKEN: i32 = 2;
-/// The bits of the state of a task that has ended.
+/// The bits of `prev_state` for a task that exits.
 const DEAD: i32 = 0x30;
-/// A second wakeup on the same CPU within this time, in ns, counts as the first one, as in the engine of spans.
+/// A second wakeup on the same CPU within this time, in ns, is the same wakeup, as in the engine of spans.
 const SAME_WAKEUP: i32 = 10_000;
 
 impl Writer<'_> {
-    /// Writes the code of the steps of an event.
+    /// Writes code for the steps of an event.
     pub(super) fn in_place(&self, code: &mut Code, steps: &[LoweredStep]) {
         let mut tasks: Vec<(&[Number], Vec<&LoweredStep>)> = Vec::new();
         for step in steps {
@@ -40,7 +40,7 @@ impl Writer<'_> {
         tasks.iter().for_each(|(key, steps)| self.of_task(code, key, steps));
     }
 
-    /// Writes the code of the steps of an event that change the entry of one task.
+    /// Writes code for those steps of an event that change the entry of one task.
     fn of_task(&self, code: &mut Code, key: &[Number], steps: &[&LoweredStep]) {
         self.write_key(code, key, stack(OPEN_KEY));
         find(code);
@@ -75,7 +75,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the code that ends the open span of the task.
+    /// Writes code that ends the open span of the task.
     fn end_in_place(&self, code: &mut Code) {
         let (no_begin, next) = (code.label(), code.label());
         code.jump_if(Condition::Equal, ENTRY, 0, no_begin);
@@ -89,7 +89,7 @@ impl Writer<'_> {
         code.here(next);
     }
 
-    /// Writes the code that opens a span of the task.
+    /// Writes code that opens a span of the task.
     fn begin_in_place(&self, code: &mut Code, open: Open, wakes: bool) {
         let (insert, fill, next) = (code.label(), code.label(), code.label());
         code.jump_if(Condition::Equal, ENTRY, 0, insert);
@@ -118,7 +118,7 @@ impl Writer<'_> {
         code.here(next);
     }
 
-    /// Writes the code that stores what the task does, if the spans depend on it.
+    /// Writes code that stores what the task does. Does nothing if the spans do not depend on it.
     fn set_state(&self, code: &mut Code, state: i32) {
         let Some(at) = self.states else { return };
         let unknown = code.label();
@@ -127,8 +127,8 @@ impl Writer<'_> {
         code.here(unknown);
     }
 
-    /// Writes the code for a task that comes to a CPU. The task gets an entry, because the meaning of a later wakeup depends
-    /// on whether the task runs.
+    /// Writes code for a task that starts to run on a CPU. The task gets an entry, because a later wakeup means something
+    /// else while the task runs.
     fn comes(&self, code: &mut Code) {
         let Some(at) = self.states else { return };
         let (insert, next) = (code.label(), code.label());
@@ -143,7 +143,7 @@ impl Writer<'_> {
         code.here(next);
     }
 
-    /// Writes the code for a task that is woken. It sets [`AGAIN`].
+    /// Writes code for a task that is woken. It sets [`AGAIN`].
     fn wakes(&self, code: &mut Code) {
         code.copy(AGAIN, 0);
         let Some(at) = self.states else { return };
@@ -169,13 +169,13 @@ impl Writer<'_> {
     }
 }
 
-/// Writes the code that finds the entry of the task whose key is on the stack.
+/// Writes code that finds the entry of the task whose key is on the stack.
 fn find(code: &mut Code) {
     look_up(code, OPEN_KEY);
     code.copy(ENTRY, Register::R0);
 }
 
-/// Writes the code that stores the CPU and the time after the state of a task.
+/// Writes code that stores the CPU and the time in the state of a task.
 fn write_now(code: &mut Code, state: Place) {
     code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
     code.store(Size::Double, state.after(CPU), Register::R0);
@@ -183,7 +183,7 @@ fn write_now(code: &mut Code, state: Place) {
     code.store(Size::Double, state.after(TIME), Register::R0);
 }
 
-/// Writes the code that drops the open span of the task, if there is one.
+/// Writes code that drops the open span of the task, if there is one.
 fn drop_open(code: &mut Code) {
     let (none, fresh) = (code.label(), code.label());
     code.jump_if(Condition::Equal, ENTRY, 0, none);
@@ -197,7 +197,7 @@ fn drop_open(code: &mut Code) {
     code.here(none);
 }
 
-/// Writes the code that removes the entry of a task that has ended.
+/// Writes code that removes the entry of a task that exits.
 fn remove_if_dead(code: &mut Code, state: Number) {
     let alive = code.label();
     state.load(code, Register::R1);

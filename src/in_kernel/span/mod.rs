@@ -1,7 +1,7 @@
-//! The programs of spans that are added up. One program keeps the begin of each open span in a hash. Another one finds the
-//! begin when the span ends, removes it, and adds the span to a table. No record leaves the kernel.
+//! The programs of spans that are added up. The program of the begin keeps each open span in a hash. The program of the end
+//! finds the span, removes it from the hash, and adds it to a table. No record is written.
 //!
-//! The programs of tracepoints miss some events, and the kernel reports that too late to tell which spans are right. So each
+//! Programs at tracepoints miss some events, and the kernel reports this too late to tell which spans are right. So each
 //! program has a [witness](witness_program). The programs of system calls miss no events.
 
 mod chain;
@@ -45,19 +45,19 @@ use crate::{
     table::{Counters, EXISTS, Rows, Shape, count_in, write_parts},
 };
 
-/// The register with the begin of the newest span, if a span may have one of several keys.
+/// The register with the start time of the newest span, if a span can have one of several keys.
 const BEGAN: Register = Register::R8;
 
-/// Where programs run.
+/// Where programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// At the tracepoints of the events.
+    /// To the tracepoints of the events.
     Tracepoints,
-    /// At the raw tracepoints of system calls.
+    /// To the raw tracepoints of system calls.
     SystemCalls,
 }
 
-/// What happens to an open span if its key begins again.
+/// What happens to an open span when its key begins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Dropped,
@@ -67,41 +67,41 @@ enum Open {
 /// The programs of a span, and the layout of its maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanPrograms {
-    /// The programs for the events, each with the index of its event among those of the span.
+    /// The programs, each with the index of its event in the span.
     pub programs: Vec<(usize, Program)>,
-    /// The size of the keys and of the values of the hash of open spans.
+    /// The sizes of keys and of values in the hash of open spans.
     pub open_bytes: (usize, usize),
     /// The layout of the table's rows.
     pub shape: Shape,
-    /// Whether each task has an entry in the hash of open spans, even without an open span.
+    /// Whether each task has an entry in the hash of open spans, even while no span is open.
     pub are_of_tasks: bool,
 }
 
-/// A span that is selected, and the type of its event.
+/// A span that a declaration selects.
 #[derive(Clone, Copy)]
 pub struct SelectedSpan<'a> {
     /// The span.
     pub span: &'a Span,
-    /// The type of its event.
+    /// The event type of the span.
     pub event: &'a EventType,
-    /// Its events.
+    /// The events of the span.
     pub inputs: &'a [SelectedInput],
     /// The tasks whose spans are added.
     pub tasks: &'a SpanTasks,
-    /// What the run knows of names, if it knows any.
+    /// Knows the names of addresses. `None` if the run has no context.
     pub context: Option<&'a Arc<Context>>,
 }
 
-/// Which events of an input count.
+/// Which samples of an event count.
 #[derive(Clone, Debug)]
 pub struct SelectedInput {
-    /// Those that pass this filter.
+    /// Samples that pass this filter.
     pub filter: Option<Filter>,
-    /// Those of these tasks and CPUs.
+    /// Samples of these tasks and CPUs.
     pub selection: Selection,
 }
 
-/// Returns the programs that add spans to a table. `plan` is the plan of the definition for the type of the span's event.
+/// Returns the programs that add spans to a table. `plan` is the definition compiled for the span's event type.
 pub fn span_programs(
     span: SelectedSpan<'_>,
     (plan, definition): (&Plan, &Definition),
@@ -177,17 +177,18 @@ struct Writer<'a> {
     lowered: &'a LoweredSpan,
     rows: &'a Rows,
     tasks: &'a SpanTasks,
-    /// The size of the key of an open span, and the size of its value.
+    /// The sizes of the key and of the value of an open span.
     sizes: (usize, usize),
-    /// The offset of the state of a task in the value of an open span, if wakeups are followed.
+    /// The offset of a task's state in the value of an open span. `None` if wakeups are not followed.
     states: Option<usize>,
     at: Hook,
-    /// Whether a key that begins again is no sign of a missing end, because some ends are not reported.
+    /// Whether the span is one of a source. Some ends of sources have no event, so a key that begins again does not show
+    /// that an end is missing.
     is_source: bool,
 }
 
 impl Writer<'_> {
-    /// Returns the program of an event. If the spans are of tasks, it changes the hash of open spans in place.
+    /// Returns the program of an event. With `are_of_tasks`, it changes the entries of tasks in place.
     fn program(&self, of: &LoweredInput, selection: &Selection, are_of_tasks: bool) -> Code {
         let mut code = Code::new();
         let (own, done) = (code.label(), code.label());
@@ -219,7 +220,7 @@ impl Writer<'_> {
         code
     }
 
-    /// Writes the code of a step.
+    /// Writes code for a step.
     fn step(&self, code: &mut Code, step: &LoweredStep) {
         let next = code.label();
         if let Some(when) = &step.when {
@@ -231,13 +232,13 @@ impl Writer<'_> {
             StepAction::BeginUnlessOpen => self.begin(code, Open::Stays, next),
             StepAction::End => self.end(code, &step.keys[1..], next),
             StepAction::Discard => discard(code, next),
-            // What the scheduler does with a task is followed in place.
+            // Not reached: `in_place` handles what the scheduler does with a task.
             StepAction::DiscardWokenAgain | StepAction::Leaves(_) | StepAction::Comes | StepAction::Wakes => {}
         }
         code.here(next);
     }
 
-    /// Writes the code that opens a span. `open` says what happens to an open span with the same key.
+    /// Writes code that opens a span. `open` says what happens to an open span with the same key.
     fn begin(&self, code: &mut Code, open: Open, next: Label) {
         if open == Open::Stays {
             let is_new = code.label();
@@ -279,7 +280,7 @@ impl Writer<'_> {
         count_in(code, SpanCounters::WITHOUT_ROOM);
     }
 
-    /// Writes the code that stores the kept values of the event that begins a span.
+    /// Writes code that stores the time, the generation and the kept values of the event that begins a span.
     fn write_begin(&self, code: &mut Code, to: Place) {
         code.load(Size::Double, Register::R1, stack(NOW));
         code.store(Size::Double, to, Register::R1);
@@ -289,8 +290,8 @@ impl Writer<'_> {
         write_parts(code, &self.lowered.kept, to.after(16));
     }
 
-    /// Writes the code that ends the open span with the key on the stack. If the span of one of the `others` began later,
-    /// ends that span instead.
+    /// Writes code that ends the open span with the key on the stack. If a span with one of the keys in `others` began
+    /// later, ends this span instead.
     fn end(&self, code: &mut Code, others: &[Vec<Number>], next: Label) {
         let no_begin = code.label();
         look_up(code, OPEN_KEY);
@@ -310,7 +311,7 @@ impl Writer<'_> {
         count_in(code, SpanCounters::WITHOUT_BEGIN);
     }
 
-    /// Writes the code that copies an open span to the stack. The given register has the address of the span.
+    /// Writes code that copies an open span to the stack. `from` contains the address of the span.
     fn take(&self, code: &mut Code, from: Register) {
         for at in (0..self.sizes.1).step_by(8) {
             code.load(Size::Double, Register::R1, from.at(at as i16));
@@ -318,7 +319,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the code that counts the span on the stack as ended, adds it, and jumps to a label.
+    /// Writes code that counts the span on the stack as ended, adds it to the table, and jumps to `next`.
     fn add_taken(&self, code: &mut Code, next: Label) {
         let lost = code.label();
         code.map(Register::R1, MapUse::Counters);
@@ -334,7 +335,7 @@ impl Writer<'_> {
         code.jump(next);
     }
 
-    /// Writes the code that adds a span if it is long enough and passes the filters.
+    /// Writes code that adds a span if it is long enough and passes the filters.
     fn add(&self, code: &mut Code, next: Label) {
         let is_later = code.label();
         code.load(Size::Double, Register::R0, stack(NOW));
@@ -359,20 +360,20 @@ impl Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Writes the code that puts a key on the stack.
+    /// Writes code that puts a key on the stack.
     fn write_key(&self, code: &mut Code, key: &[Number], to: Place) {
         for (at, number) in key.iter().enumerate() {
             number.load(code, Register::R1);
             code.store(Size::Double, to.after(8 * at), Register::R1);
         }
-        // Parts that the key does not have are -1, so a shorter key never equals a longer one.
+        // Missing parts are -1, so a shorter key is never equal to a longer one.
         for at in key.len()..self.sizes.0 / 8 {
             code.store_number(Size::Double, to.after(8 * at), -1);
         }
     }
 
-    /// Writes the code that replaces the key if a span with another key began later. `R0` is the result of the look-up of the
-    /// key.
+    /// Writes code that replaces the key on the stack if a span with another key began later. `R0` is the result of looking
+    /// up the key on the stack.
     fn choose(&self, code: &mut Code, others: &[Vec<Number>]) {
         let found = code.label();
         code.copy(BEGAN, 0);
@@ -400,14 +401,14 @@ fn stack(offset: i16) -> Place {
     Register::Frame.at(offset)
 }
 
-/// Writes the code that looks up an open span by the key at this place of the stack.
+/// Writes code that looks up an open span. `key` is the place of its key on the stack.
 fn look_up(code: &mut Code, key: i16) {
     code.map(Register::R1, MapUse::Open);
     code.address(Register::R2, stack(key));
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
 }
 
-/// Writes the code that puts the open span on the stack into the hash.
+/// Writes code that puts the open span on the stack into the hash.
 fn put(code: &mut Code, flags: u64) {
     code.map(Register::R1, MapUse::Open);
     code.address(Register::R2, stack(OPEN_KEY));
@@ -416,7 +417,8 @@ fn put(code: &mut Code, flags: u64) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Writes the code that jumps to a label unless events were lost since the span at an address began. It overwrites `R1` and `R2`.
+/// Writes code that jumps to `to` unless events were lost since a span began. `span` contains the span's address. Changes
+/// `R1` and `R2`.
 fn jump_if_fresh(code: &mut Code, span: Register, to: Label) {
     code.map(Register::R1, MapUse::Counters);
     code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));
@@ -424,7 +426,7 @@ fn jump_if_fresh(code: &mut Code, span: Register, to: Label) {
     code.jump_if(Condition::Equal, Register::R1, Register::R2, to);
 }
 
-/// Writes the code that drops the open span with the key on the stack.
+/// Writes code that drops the open span with the key on the stack.
 fn discard(code: &mut Code, next: Label) {
     code.map(Register::R1, MapUse::Open);
     code.address(Register::R2, stack(OPEN_KEY));

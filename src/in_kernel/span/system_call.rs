@@ -1,5 +1,5 @@
-//! The raw tracepoints of system calls. Their programs also run while bpf(2) is active on the CPU, where programs of
-//! tracepoints do not run. So no event is missed, and a begin is never paired with the end of another call.
+//! The raw tracepoints of system calls. Programs at raw tracepoints run even while bpf(2) runs on the CPU, unlike programs
+//! at tracepoints. So no event is missed, and a begin is never paired with the end of another call.
 
 use std::ffi::CStr;
 
@@ -13,35 +13,35 @@ use crate::{
 
 /// Where programs put the values of the raw tracepoint, as fields of the event's record. Other fields are not filled in.
 const RECORD: Place = Place { base: Register::Frame, offset: -512 };
-/// The offsets of the fields: `id` is in both records, and `ret` in that of `sys_exit`.
+/// The offsets of the fields. Both records contain `id`; that of `sys_exit` also contains `ret`.
 const ID: i16 = 8;
 const RET: i16 = 16;
-/// The offset of `orig_ax` in `struct pt_regs` of x86-64. It is the number of the call.
+/// The offset of `orig_ax`, the number of the call, in `struct pt_regs` of x86-64.
 const ORIG_AX: i32 = 120;
 
-/// The registers from which the arguments of calls come: a part of `struct pt_regs` of x86-64.
+/// The registers that contain the arguments of calls: a part of `struct pt_regs` of x86-64.
 pub(super) struct Registers;
 
 impl Registers {
-    /// The offset of the first one, `bp`.
+    /// The offset of the first of these registers, `bp`.
     pub const FIRST: i32 = 32;
-    /// The size of all, up to `cs`.
+    /// The size of these registers, up to `cs`, in bytes.
     pub const BYTES: usize = 112;
-    /// Where the six arguments are: `di`, `si`, `dx`, `r10`, `r8` and `r9`.
+    /// The offsets of the six arguments: `di`, `si`, `dx`, `r10`, `r8` and `r9`.
     const ARGUMENTS: [i16; 6] = [112, 104, 96, 56, 72, 64];
-    /// Where they are in a program of 32 bits: `bx`, `cx`, `dx`, `si`, `di` and `bp`.
+    /// The offsets of the six arguments in a 32-bit program: `bx`, `cx`, `dx`, `si`, `di` and `bp`.
     const OF_32_BITS: [i16; 6] = [40, 88, 96, 104, 112, 32];
-    /// The place of `cs`, and its value in programs of 32 bits (`__USER32_CS`).
+    /// The offset of `cs`, and its value in 32-bit programs (`__USER32_CS`).
     const CS: i16 = 136;
     const USER32_CS: i32 = 0x23;
 
-    /// Returns where one of the arguments is in these registers.
+    /// Returns the place of an argument. `registers` is the place of the registers.
     pub fn argument(registers: Place, argument: usize) -> Place {
         let at = Registers::ARGUMENTS.get(argument).copied().unwrap_or(Registers::CS);
         Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers }
     }
 
-    /// Writes the code that jumps to a label if a program of 32 bits has made the call.
+    /// Writes code that jumps to `to` if a 32-bit program made the call.
     pub fn jump_if_of_32_bits(code: &mut Code, registers: Place, to: Label) {
         code.load(
             Size::Half,
@@ -51,7 +51,7 @@ impl Registers {
         code.jump_if(Condition::Equal, Register::R1, Registers::USER32_CS, to);
     }
 
-    /// Writes the code that copies the arguments of a call from these registers, as `syscall_get_arguments()` does.
+    /// Writes code that copies the arguments of a call from the registers, as `syscall_get_arguments()` does.
     pub fn write_arguments(code: &mut Code, registers: Place, to: Place) {
         let (is_of_32_bits, done) = (code.label(), code.label());
         let register = |at: i16| Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers };
@@ -70,17 +70,17 @@ impl Registers {
     }
 }
 
-/// The tracepoint at which a program runs.
+/// The raw tracepoint to which a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCall {
-    /// `sys_enter`: the registers, and the number of the call.
+    /// `sys_enter`, whose values are the registers and the number of the call.
     Enter,
-    /// `sys_exit`: the registers, and the result.
+    /// `sys_exit`, whose values are the registers and the result.
     Exit,
 }
 
 impl SystemCall {
-    /// Returns the tracepoint of an event of the source: the first one begins calls.
+    /// Returns the raw tracepoint for an event of the source. Event 0 begins calls.
     pub fn of_input(input: usize) -> SystemCall {
         if input == 0 { SystemCall::Enter } else { SystemCall::Exit }
     }
@@ -93,7 +93,7 @@ impl SystemCall {
         }
     }
 
-    /// Writes the code that makes a record of the values of the raw tracepoint.
+    /// Writes code that builds a record from the values of the raw tracepoint.
     pub(super) fn write_record(self, code: &mut Code) {
         let id = RECORD.after(ID as usize);
         match self {
@@ -109,7 +109,7 @@ impl SystemCall {
                 code.load(Size::Double, Register::R3, CONTEXT.at(0));
                 code.operate(Operation::Add, Register::R3, ORIG_AX);
                 code.call(BPF_FUNC_PROBE_READ_KERNEL);
-                // Like the kernel, takes the lower half and extends its sign.
+                // As in the kernel: take the lower half, and extend its sign.
                 code.load(Size::Double, Register::R1, id);
                 code.operate(Operation::ShiftLeft, Register::R1, 32);
                 code.operate(Operation::ShiftRightSigned, Register::R1, 32);
@@ -119,18 +119,18 @@ impl SystemCall {
         code.address(CONTEXT, RECORD);
     }
 
-    /// Returns where programs put the number of the call.
+    /// Returns the place of the call's number.
     pub(super) const fn id() -> Place {
         Place { base: Register::Frame, offset: RECORD.offset + ID }
     }
 
-    /// Returns where the program of the return puts the result.
+    /// Returns the place of the call's result, in the program of the end.
     pub(super) const fn result() -> Place {
         Place { base: Register::Frame, offset: RECORD.offset + RET }
     }
 
-    /// Writes the code that jumps to a label if the call never returns, like `exit`. Each thread ends with such a call. If the
-    /// program kept them, the hash of open spans would fill up.
+    /// Writes code that jumps to `to` if the call never returns, like exit(). Each thread ends with such a call. They would
+    /// fill the hash of open spans.
     pub(super) fn jump_if_never_returns(code: &mut Code, to: Label) {
         for name in ["exit", "exit_group"] {
             let number = system_calls::number(std::env::consts::ARCH, name);
@@ -141,7 +141,7 @@ impl SystemCall {
         }
     }
 
-    /// Returns the offset of the last field that the program fills in.
+    /// Returns the offset of the last field that is filled in.
     fn last(self) -> i16 {
         match self {
             SystemCall::Enter => ID,
@@ -150,7 +150,7 @@ impl SystemCall {
     }
 }
 
-/// Returns an error if the programs of a span read fields that the raw tracepoints do not have.
+/// Fails if the programs of a span read fields that are not filled in.
 pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
     let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
     let table = &span.table;
@@ -168,7 +168,7 @@ pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
     if has_all { Ok(()) } else { Err(Unsuited::Spans("it reads the arguments of system calls")) }
 }
 
-/// Returns whether the raw tracepoints have what these tests read, of the entry and of the return.
+/// Returns whether the fields that these tests read are filled in: for the entry, and for the return.
 pub(super) fn have(of_enter: &[Test], of_exit: &[Test]) -> bool {
     let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
     cfg!(target_arch = "x86_64")

@@ -1,5 +1,5 @@
-//! Selects the tasks whose spans are added. Many spans consist of events of other tasks, so the task of the span itself is
-//! tested.
+//! Selects the tasks whose spans are added. A span may consist of events of other tasks, so the test is for the task that
+//! the span belongs to.
 
 use perf_prof_format::abi::bpf::BPF_FUNC_MAP_LOOKUP_ELEM;
 
@@ -14,9 +14,9 @@ use crate::{
 pub struct SpanTasks {
     /// The process whose spans are left out: perf-prof itself.
     pub own: Option<u32>,
-    /// The threads of perf-prof, for spans whose programs know only the thread.
+    /// The threads of perf-prof, for spans of which programs know only the thread.
     pub own_threads: Vec<u32>,
-    /// Whether the thread has to be in the map of tasks.
+    /// Whether only threads in the map of tasks count.
     pub are_selected: bool,
 }
 
@@ -29,7 +29,7 @@ impl SpanTasks {
         *self == SpanTasks::ALL
     }
 
-    /// Writes the code that jumps to a label unless the spans of a task are added.
+    /// Writes code that jumps to `to` unless the spans of this task are added.
     pub(super) fn jump_unless(&self, code: &mut Code, task: LoweredTask, to: Label) {
         match (task.process, self.own) {
             (Some(process), Some(own)) => {

@@ -1,12 +1,11 @@
-//! The witness of a tracepoint's program: a program at the raw tracepoint of the same event.
+//! The witness of a program at a tracepoint: a program at the raw tracepoint of the same event.
 //!
-//! While bpf(2) or another program is active on a CPU, programs of tracepoints do not run there (`trace_call_bpf()` in
-//! kernel/trace/bpf_trace.c), but those of raw tracepoints do. For each event, the program leaves a mark on its CPU, and the
-//! witness, which runs after it, removes the mark. If there is no mark, the program missed the event. Spans that are open
-//! then may end or begin unseen. So the witness changes the generation at once, which drops these spans.
+//! While bpf(2) or another program runs on a CPU, programs at tracepoints do not run there (`trace_call_bpf()` in
+//! kernel/trace/bpf_trace.c), but those at raw tracepoints do. For each event, the program leaves a mark on its CPU, and the
+//! witness, which runs after it, removes the mark. If there is no mark, the program missed the event, which may have ended
+//! or begun a span. So the witness changes the generation at once, and all spans that are open at this time are dropped.
 //!
-//! So the programs have seen all events between the begin and the end of a span that is added. A wrong span would need a
-//! missed end and a missed begin, and the witness has seen both.
+//! A span that is added is thus right: the programs saw all events between its begin and its end.
 
 use perf_prof_format::abi::bpf::TASK_COMM_LEN;
 
@@ -18,10 +17,10 @@ use crate::{
 
 /// The maximum number of events of a span that have programs.
 pub const MOST_INPUTS: usize = 8;
-/// The size of the marks of a CPU: one mark for each event, and the running task with its name.
+/// The size of the marks of a CPU, in bytes: a mark for each event, the running task and its name.
 pub const MARKS_BYTES: usize = 8 * MOST_INPUTS + 8 + TASK_COMM_LEN;
 
-/// Writes the code that leaves the mark of an event.
+/// Writes code that leaves the mark of an event.
 pub(super) fn mark(code: &mut Code, input: usize) {
     let none = code.label();
     look_up(code);
@@ -30,7 +29,7 @@ pub(super) fn mark(code: &mut Code, input: usize) {
     code.here(none);
 }
 
-/// Returns the witness of a program. The event is given by its index among the events of the span.
+/// Returns the witness of a program. `input` is the index of the event in the span.
 pub fn witness_program(input: usize) -> Program {
     witness_code(input).program()
 }
@@ -53,7 +52,7 @@ pub(super) fn witness_code(input: usize) -> Code {
     code
 }
 
-/// Writes the code that finds the marks of the CPU. `R0` is then the address of the marks, or 0.
+/// Writes code that sets `R0` to the address of the CPU's marks; 0 if there are none.
 pub(super) fn look_up(code: &mut Code) {
     look_up_only(code, MapUse::Marks);
 }

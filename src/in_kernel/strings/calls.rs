@@ -1,9 +1,8 @@
-//! Events of all system calls: which arguments of a call are strings, and the strings that could be read only when the call
-//! ended.
+//! The events of all system calls: which arguments are strings, and strings that can be read only when the call ends.
 //!
 //! When a call begins, the page of a string may not be in memory, and programs cannot wait for it. When the call ends, the
-//! page is in memory, because the kernel has read the string. So the program of the begin keeps the addresses of such strings
-//! in a hash by thread. The program of the end removes them from the hash and reads the strings.
+//! page is in memory, because the kernel has read the string. So the program of the begin keeps the addresses of such
+//! strings in a hash by thread. The program of the end takes them out of the hash and reads the strings.
 
 use perf_prof_format::{
     abi::{
@@ -23,10 +22,10 @@ use crate::{
     paths::{STRINGS, look_up_call},
 };
 
-/// The size of the values of the hash: a bit for each argument whose string could not be read, and the arguments.
+/// The size of the hash's values: a bit for each argument whose string could not be read, and the arguments.
 pub const UNREAD_BYTES: usize = 8 * (1 + MOST_ARGUMENTS);
 
-/// The field with the number of the system call.
+/// The field that contains the number of the system call.
 const CALL: &str = "id";
 /// The place on the stack of the hash's key: the ids of the running task.
 const KEY: Place = Place { base: Register::Frame, offset: -16 };
@@ -35,14 +34,14 @@ const UNREAD: Place = Place { base: Register::Frame, offset: -16 - UNREAD_BYTES 
 
 /// An event of all system calls.
 pub(super) enum Call {
-    /// A call begins. The fields are the offsets of its number and of its first argument.
+    /// A call begins. The offsets are those of its number and of its first argument.
     Begins { call: usize, arguments: usize },
     /// A call ends.
     Ends,
 }
 
 impl Call {
-    /// Returns the offsets of the number and of the first argument of a call that begins.
+    /// Returns the offsets of the call's number and first argument, if this is a begin.
     pub fn begin(&self) -> Option<(usize, usize)> {
         if let Call::Begins { call, arguments } = *self { Some((call, arguments)) } else { None }
     }
@@ -56,8 +55,8 @@ impl Call {
         }
     }
 
-    /// Writes the code that finds out which arguments are strings to read. If there are none, the record is complete, and the
-    /// code jumps to a label.
+    /// Writes code that finds out which arguments are strings. If there are none, the record is complete, and the code jumps
+    /// to `written`.
     pub fn find_strings(&self, code: &mut Code, strings: &[StringPlace], written: Label) {
         let has_some = code.label();
         for at in (0..UNREAD_BYTES).step_by(8) {
@@ -73,7 +72,7 @@ impl Call {
         code.here(has_some);
     }
 
-    /// Writes the code that marks the string of an argument as unreadable.
+    /// Writes code that notes that the string of an argument could not be read.
     pub fn note_unread(&self, code: &mut Code, argument: usize) {
         if let Call::Begins { .. } = self {
             code.load(Size::Double, Register::R1, UNREAD);
@@ -82,7 +81,7 @@ impl Call {
         }
     }
 
-    /// Writes the code that keeps the addresses of strings that could not be read. It jumps to a label if there are none.
+    /// Writes code that keeps the addresses of strings that could not be read. It jumps to `done` if there are none.
     pub fn keep_unread(&self, code: &mut Code, done: Label) {
         let Call::Begins { arguments, .. } = *self else { return };
         code.load(Size::Double, Register::R1, UNREAD);
@@ -100,7 +99,7 @@ impl Call {
     }
 }
 
-/// Writes the code that loads an argument that was kept when the call began.
+/// Writes code that loads an argument that was kept when the call began.
 pub(super) fn load_kept(code: &mut Code, argument: usize, to: Register) {
     code.load(Size::Double, to, UNREAD.after(8 + 8 * argument));
 }

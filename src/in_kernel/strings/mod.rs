@@ -1,5 +1,5 @@
-//! The program that writes an event's record with the strings to which its fields point. The record goes to the ring of the
-//! CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
+//! The program that writes the record of an event together with the strings to which its fields point. It writes to the ring
+//! of the CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
 
 pub(crate) mod calls;
 
@@ -23,9 +23,9 @@ use crate::{
     select::{Selection, look_up_only},
 };
 
-/// The register with the address of the record that is being written.
+/// The register with the address of the record that is being built.
 pub(crate) const RECORD: Register = Register::R7;
-/// The register with the number of bytes that the record has so far.
+/// The register with the present length of the record, in bytes.
 pub(crate) const LENGTH: Register = Register::R8;
 
 /// A program that writes records with strings.
@@ -33,7 +33,7 @@ pub(crate) const LENGTH: Register = Register::R8;
 pub struct StringProgram {
     /// The program.
     pub program: Program,
-    /// The size of the map value in which a record is made, in bytes: the largest record, and a word for its length.
+    /// The size of the map value in which a record is built, in bytes: the largest record, and a word for its length.
     pub record_bytes: usize,
 }
 
@@ -44,17 +44,17 @@ impl StringProgram {
     }
 }
 
-/// What programs use of the running kernel.
+/// What programs need to know of the running kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelTypes<'a> {
-    /// Where paths are. Without it, records have none.
+    /// The offsets for reading paths. If `None`, records contain no paths.
     pub paths: Option<&'a PathTypes>,
-    /// The iterator for loops, if programs may use it.
+    /// The iterator for loops; `None` if programs cannot use it.
     pub iterator: Option<NumberIterator>,
 }
 
-/// Returns the program that writes the records of an event whose format has strings, or frames of an interpreter. `filter` is the
-/// filter of the selector.
+/// Returns the program that writes the records of an event whose format contains strings or frames of an interpreter.
+/// `filter` is the filter of the selector.
 pub fn string_program(
     event: &EventType,
     filter: Option<&Filter>,
@@ -70,47 +70,48 @@ pub fn string_program(
     }
 }
 
-/// Returns the size of the map value in which a record is made: the largest record, and a word for its length while it is written.
+/// Returns the size of the map value in which a record is built: the largest record, and a word for its length.
 pub(crate) fn record_bytes(format: &EventFormat) -> usize {
     let longest = longest_string(&format.strings());
     let frames = if format.interpreter_frames_offset().is_some() { LARGEST_FRAMES } else { 0 };
     (format.first_string() + format.strings().len() * longest + frames).next_multiple_of(8) + 8
 }
 
-/// Returns the size of the longest string. A string of a program is read with one more byte, which shows whether it has to be
-/// cut off.
+/// Returns the size of the longest string, in bytes. A string of a program is read with one byte more than it may have,
+/// which shows whether it must be cut off.
 fn longest_string(strings: &[StringPlace]) -> usize {
     let may_be_path = strings.iter().any(|string| string.argument.is_some());
     if may_be_path { LONGEST_PATH.max(LONGEST_STRING + 1) } else { LONGEST_STRING + 1 }
 }
 
-/// The room for strings in a record.
+/// How much a record can still hold.
 pub(crate) struct Room {
-    /// The place in the record's memory that has its length so far. The verifier does not track values in memory. So it
-    /// verifies the code after a string only once, whatever the length of the string.
+    /// The place in memory of the record's present length. The verifier does not track values in memory. So it verifies the
+    /// code after a string only once, whatever the length of the string is.
     length: Place,
-    /// The maximum length of a record to which another string can be added.
+    /// The maximum length of a record to which a string can still be added.
     most: i32,
-    /// Whether strings may be paths.
+    /// Whether a string can be a path.
     has_paths: bool,
-    /// The label to which the code jumps if there is no room. This never happens.
+    /// Where the code jumps if the record is full. This never happens.
     full: Label,
 }
 
 impl Room {
-    /// Returns the room in the records of an event.
+    /// Returns how much the records of an event can hold.
     pub fn new(format: &EventFormat, has_paths: bool, full: Label) -> Room {
         let bytes = record_bytes(format) - 8;
         let most = (bytes - longest_string(&format.strings())) as i32;
         Room { length: RECORD.at(bytes as i16), most, has_paths, full }
     }
 
-    /// Writes the code that checks the length of the record so far.
+    /// Writes code that checks that another string fits into the record.
     fn check(&self, code: &mut Code) {
         self.check_for(code, self.most, Some(self.full));
     }
 
-    /// Writes the code that checks that the length is at most `most`, and goes on elsewhere if it is not.
+    /// Writes code that checks that the present length is at most `most`. Otherwise the code sets the length to `most` and
+    /// jumps to `full`, if there is such a label.
     fn check_for(&self, code: &mut Code, most: i32, full: Option<Label>) {
         let has_room = code.label();
         code.store(Size::Double, self.length, LENGTH);
@@ -131,7 +132,7 @@ pub(crate) fn string_code(
     selection.check()?;
     let frames = format.interpreter_frames_offset();
     if frames.is_some() && selection.ids == PidNamespace::Other {
-        // Processes and threads are found by the ids that the first namespace gives them.
+        // Programs see the ids of processes and threads in the initial namespace.
         return Err(Unsuited::PidNamespace);
     }
     let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
@@ -172,20 +173,20 @@ pub(crate) fn string_code(
     code.set(Register::R3, BPF_F_CURRENT_CPU);
     code.copy(Register::R4, RECORD);
     code.copy(Register::R5, LENGTH);
-    // A failure needs no action. If the ring is full, the kernel counts the record as lost. If the event is not enabled on
-    // this CPU, nobody needs the record.
+    // A failure needs no action. If the ring is full, the kernel counts the record as lost. If the event is disabled on this
+    // CPU, nobody needs the record.
     code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
     if let Some(call) = &call {
         call.keep_unread(&mut code, done);
     }
     code.here(done);
-    // If the program returned 0, other users of the tracepoint would get no record of the event.
+    // A result of 0 would keep the event from other users of the tracepoint.
     code.exit(1);
     Ok(code)
 }
 
-/// Writes the code that copies the fields of the tracepoint to the record. It sets the common fields itself, because programs
-/// do not get them.
+/// Writes code that copies the fields of the tracepoint to the record. Programs do not get the common fields, so the code
+/// sets them itself.
 pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) {
     code.set(Register::R1, u64::from(format.id));
     code.store(Size::Half, RECORD.at(0), Register::R1);
@@ -194,7 +195,7 @@ pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[Str
     code.store(Size::Word, RECORD.at(4), Register::R1);
     let hidden = format.interpreter_frames_offset();
     let first_added = strings.iter().map(|string| string.location).chain(hidden).min().unwrap_or(0);
-    // The kernel does not attach a program that reads behind the last field of the tracepoint.
+    // Do not read beyond the last field: the kernel would refuse to attach the program.
     let of_tracepoint = format.common_fields().iter().chain(format.fields()).filter(|field| field.offset < first_added);
     let end = of_tracepoint.map(|field| field.offset + field.size).max().unwrap_or(0);
     let mut done = 8;
@@ -208,7 +209,7 @@ pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[Str
     write_zeros(code, first_added + 4 * strings.len(), format.first_string());
 }
 
-/// Writes the code that sets the bytes of the record between two offsets to 0.
+/// Writes code that sets the bytes of the record between two offsets to 0.
 fn write_zeros(code: &mut Code, mut from: usize, to: usize) {
     while from < to {
         let part = Size::aligned(from, to - from);
@@ -217,7 +218,7 @@ fn write_zeros(code: &mut Code, mut from: usize, to: usize) {
     }
 }
 
-/// Writes the code that reads a string to the end of the record, and stores its offset and length.
+/// Writes code that reads a string to the end of the record, and stores its offset and length.
 fn write_string(code: &mut Code, string: StringPlace, room: &Room, call: Option<&Call>) {
     let read = |code: &mut Code| {
         end_of_record(code);
@@ -237,9 +238,9 @@ fn write_string(code: &mut Code, string: StringPlace, room: &Room, call: Option<
     write_read_string(code, string, room, read, not_read);
 }
 
-/// Writes the code that puts a string at the end of the record, and stores its offset and length. `read` writes the code that
-/// reads the string there and sets `R0` to its size. A string that cannot be read has no bytes, whereas an empty string has
-/// its NUL. An argument that is no string may have a path.
+/// Writes code that puts a string at the end of the record, and stores its offset and length. `read` writes code that reads
+/// the string there and sets `R0` to its size. A string that cannot be read has no bytes, and an empty string has its NUL.
+/// An argument that is not a string can have a path.
 pub(crate) fn write_read_string(
     code: &mut Code,
     string: StringPlace,
@@ -271,7 +272,7 @@ pub(crate) fn write_read_string(
     code.here(next);
 }
 
-/// Writes the code that puts a path at the end of the record, and stores its offset and length.
+/// Writes code that puts a path at the end of the record, and stores its offset and length.
 fn write_path(code: &mut Code, slot: usize, string: StringPlace, absent: Label) {
     let location = RECORD.at(string.location as i16);
     load_path(code, slot, absent);
@@ -287,8 +288,7 @@ fn write_path(code: &mut Code, slot: usize, string: StringPlace, absent: Label) 
     code.operate(Operation::Add, LENGTH, Register::R1);
 }
 
-/// Writes the code that stores the offset and the length of a string that was read to the end of the record. `R0` is its
-/// size.
+/// Writes code that stores the offset and the length of the string at the end of the record. `R0` contains its size.
 fn write_place(code: &mut Code, string: StringPlace) {
     let is_whole = code.label();
     code.jump_if(Condition::LessOrEqual, Register::R0, LONGEST_STRING as i32, is_whole);
@@ -307,8 +307,8 @@ fn write_place(code: &mut Code, string: StringPlace) {
     code.operate(Operation::Add, LENGTH, Register::R0);
 }
 
-/// Writes the code that marks strings as absent. It appends a NUL byte to the record, and gives each absent string the length
-/// 0 and the offset of this byte. So readers that ignore the length find an empty string.
+/// Writes code that marks strings as missing. It appends a NUL to the record. Each missing string gets the length 0 and the
+/// offset of this NUL, so readers that ignore the length find an empty string.
 pub(crate) fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     end_of_record(code);
     code.store_number(Size::Byte, Register::R1.at(0), 0);
@@ -318,7 +318,7 @@ pub(crate) fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     code.operate(Operation::Add, LENGTH, 1);
 }
 
-/// Writes the code that sets `R1` to the end of the record so far.
+/// Writes code that sets `R1` to the address of the record's present end.
 pub(crate) fn end_of_record(code: &mut Code) {
     code.copy(Register::R1, RECORD);
     code.operate(Operation::Add, Register::R1, LENGTH);

@@ -1,4 +1,4 @@
-//! Paths are those of the kernel's structures, as a machine in a test has them.
+//! Tests that the paths are those in the kernel's structures. A machine of the tests provides these structures.
 
 use std::sync::Arc;
 
@@ -46,14 +46,14 @@ const TYPES: PathTypes = PathTypes {
     iterator: None,
 };
 
-/// A kernel with a task. Objects are 4,096 bytes apart.
+/// A kernel with a task. Its objects are 4,096 bytes apart.
 #[derive(Default)]
 struct Kernel {
     objects: Vec<(u64, Vec<u8>)>,
 }
 
 impl Kernel {
-    /// Adds an object that has these words at offsets, and returns its address.
+    /// Adds an object that contains these words at these offsets. Returns its address.
     fn object(&mut self, words: &[(i32, u64)]) -> u64 {
         let address = 0xffff_8880_0000_0000 + 0x1000 * self.objects.len() as u64;
         let mut bytes = vec![0; 128];
@@ -67,7 +67,7 @@ impl Kernel {
         bytes[at as usize..][..8].copy_from_slice(&word.to_ne_bytes());
     }
 
-    /// Adds an entry of a folder. Without a folder, it is a root.
+    /// Adds an entry to a folder. Without a folder, the entry is a root.
     fn entry(&mut self, folder: Option<u64>, name: &str) -> u64 {
         let text = self.object(&[]);
         let (_, bytes) = self.objects.last_mut().unwrap();
@@ -78,7 +78,7 @@ impl Kernel {
         entry
     }
 
-    /// Adds a mount, and returns the address of the part that paths use. Without a parent, it is the first mount.
+    /// Adds a mount. Returns the address of its `vfsmount`, to which paths point. Without a parent, it is the first mount.
     fn mount(&mut self, top: u64, at: Option<(u64, u64)>) -> u64 {
         let mount = self.object(&[(TYPES.mount_part + TYPES.mount_top, top)]);
         let (parent, point) = at.map_or((mount, top), |(parent, point)| (parent - TYPES.mount_part as u64, point));
@@ -87,7 +87,7 @@ impl Kernel {
         mount + TYPES.mount_part as u64
     }
 
-    /// Adds a task with these open files, each with its mount and its entry. Returns its address.
+    /// Adds a task with these open files. Each file is given by its mount and its entry. Returns the task's address.
     fn task(&mut self, files: &[(u64, u64)], folder: (u64, u64), root: (u64, u64)) -> u64 {
         let files: Vec<u64> = files
             .iter()
@@ -134,7 +134,7 @@ fn text(format: &EventFormat, record: &[u8], field: &str) -> Option<String> {
     }
 }
 
-/// A kernel with a file system on the root and one on `/data`.
+/// A kernel with a file system on `/`, and another one on `/data`.
 struct Tree {
     kernel: Kernel,
     root: (u64, u64),
@@ -151,7 +151,7 @@ fn tree() -> Tree {
     Tree { kernel, root: (first, top), data: (data, top_of_data) }
 }
 
-/// Returns the path of a descriptor of a task with these files.
+/// Returns the path of a file descriptor of a task with these files.
 fn path_of(tree: &mut Tree, files: &[(u64, u64)], descriptor: u64) -> Option<String> {
     let task = tree.kernel.task(files, tree.root, tree.root);
     let (format, record) = tree.kernel.record(task, (READ, [descriptor, 0x7000, 3, 0, 0, 0]), "no name");
@@ -188,7 +188,7 @@ fn files_without_a_place_are_named_by_their_kind() {
         (0x0904_1934, "[eventpoll]", Some("anon_inode:[eventpoll]")),
         (0x0102_1994, "memfd:x", Some("/memfd:x (deleted)")),
         (0x9584_58f6, "memfd:y", Some("/memfd:y (deleted)")),
-        // The text of nsfs files is not known to programs.
+        // Programs do not know the text for files of nsfs.
         (0x6e73_6673, "", None),
     ];
     for (magic, name, expected) in kinds {
@@ -218,7 +218,7 @@ fn a_path_that_is_too_long_or_too_deep_is_unknown() {
     let name = "x".repeat(127);
     let path = format!("/{name}").repeat(7);
     assert_eq!(long(&mut tree, &name, 7), Some(path));
-    // 1,024 bytes have no room for a NUL.
+    // A path of 1,024 bytes leaves no byte for the NUL.
     assert_eq!(long(&mut tree, &name, 8), None);
     assert_eq!(long(&mut tree, "y", 80).map(|path| path.len()), Some(160));
     assert_eq!(long(&mut tree, "y", 120), None);
@@ -237,6 +237,6 @@ fn a_name_has_the_folder_to_which_it_belongs() {
     assert_eq!(folders(-100, "a"), ["", "a", "/data", ""]);
     assert_eq!(folders(-100, "/a"), ["", "/a", "", "/"]);
     assert_eq!(folders(0, "a"), ["/data/dir", "a", "", ""]);
-    // There is no such descriptor.
+    // There is no such file descriptor.
     assert_eq!(folders(5, "a"), ["", "a", "", ""]);
 }

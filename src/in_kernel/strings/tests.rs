@@ -15,13 +15,13 @@ use crate::{
     table::tests::records::{event, shipped},
 };
 
-/// The format of an event with the strings of these fields.
+/// Returns the format of an event, with the strings of these fields.
 fn with_strings(name: &str, fields: &[&str]) -> Arc<EventFormat> {
     let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
     Arc::new(shipped(name).with_strings(&fields).unwrap())
 }
 
-/// Runs the program for a call with these arguments and returns the records that it writes.
+/// Runs the program for a call with these arguments. Returns the records that it writes.
 fn written(
     format: &Arc<EventFormat>,
     filter: Option<&str>,
@@ -34,7 +34,7 @@ fn written(
     let mut machine = Machine::new((8, 8));
     machine.ids = (70, 71);
     machine.strings = strings.iter().map(|(address, text)| (*address, text.to_vec())).collect();
-    // The kernel's pointer, the number of the call, its arguments.
+    // The kernel's pointer, the number of the call, and its arguments.
     let words = [0xffff_8880_1234_5678, 316].into_iter().chain(arguments.iter().copied());
     let record: Vec<u8> = words.flat_map(|word: u64| word.to_ne_bytes()).collect();
     assert_eq!(machine.run(&code, &record), 1);
@@ -105,13 +105,13 @@ fn what_programs_cannot_compare_is_refused() {
     );
 }
 
-/// Runs the program of the begin of a call and then that of its end. Returns the strings that each of them reads. `strings` are
-/// the strings that can be read at the begin and at the end.
+/// Runs the program of the begin of a call, and then the program of its end. Returns the strings that each program reads.
+/// `strings` contains the strings that can be read at the begin, and those that can be read at the end.
 fn call(number: u64, arguments: [u64; 6], strings: [&[(u64, &[u8])]; 2]) -> [Vec<Option<Vec<u8>>>; 2] {
     let mut machine = Machine::new((8, 8));
     machine.open = crate::instruction::interpreter::Hash::new((8, UNREAD_BYTES));
     machine.ids = (70, 71);
-    // renameat2, whose second and fourth arguments are strings.
+    // renameat2(): the second and the fourth argument are strings.
     machine.arguments.insert(316, 0b1010);
     let begin = [&[0, number][..], &arguments].concat();
     let events = [("raw_syscalls:sys_enter", begin), ("raw_syscalls:sys_exit", vec![0, number, 0])];

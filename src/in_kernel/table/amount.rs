@@ -1,13 +1,13 @@
-//! The value of a row: how it starts, and how a number is added to it by several CPUs at once.
+//! The value of a row: its start, and how several CPUs can add to it at the same time.
 
 use super::{ADDED, ROW, Shape};
 use crate::instruction::{Code, Condition, Instruction, Label, Operation, Place, Register, Size};
 
-/// How often the code tries to store a new minimum or maximum. A try fails only if another CPU has stored a value in the
-/// meantime. That value is usually the more extreme one.
+/// How often the code tries to store a new minimum or maximum. A try fails only if another CPU has stored a value in
+/// between, which is usually the more extreme one.
 const TRIES: usize = 4;
 
-/// Writes the code that makes the value of a new row on the stack. `R0` is the time.
+/// Writes code that builds the value of a new row on the stack. `R0` is the time.
 pub(super) fn start(code: &mut Code, shape: &Shape) {
     let at = |offset| shape.value().base.at(shape.value().offset + offset);
     code.store(Size::Double, at(Shape::FIRST), Register::R0);
@@ -21,8 +21,8 @@ pub(super) fn start(code: &mut Code, shape: &Shape) {
     }
 }
 
-/// Writes the code that adds the number to the value of a row. If other CPUs store new extremes all the time, the code jumps
-/// to `refused`.
+/// Writes code that adds the number to the value of a row. It jumps to `refused` if other CPUs store new extremes all the
+/// time.
 pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     let [less, greater] = if shape.is_signed() {
         [Condition::LessSigned, Condition::GreaterSigned]
@@ -46,8 +46,8 @@ pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     }
 }
 
-/// Writes the code for the counters of refused numbers: adds the number to their sum, and its upper half to the sum of upper
-/// halves, which is 8 bytes behind.
+/// Writes code that counts a refused number: it adds the number to their sum at `sum`, and the upper half of the number to
+/// the sum of upper halves, 8 bytes further.
 pub(super) fn add_refused(code: &mut Code, shape: &Shape, sum: Place) {
     code.push(Instruction::AtomicAdd(sum, ADDED));
     if shape.high().is_some() {
@@ -56,14 +56,14 @@ pub(super) fn add_refused(code: &mut Code, shape: &Shape, sum: Place) {
     }
 }
 
-/// Sets `R2` to the upper 32 bits of the number.
+/// Writes code that sets `R2` to the upper 32 bits of the number.
 fn upper_half(code: &mut Code, shape: &Shape) {
     let shift = if shape.is_signed() { Operation::ShiftRightSigned } else { Operation::ShiftRight };
     code.copy(Register::R2, ADDED);
     code.operate(shift, Register::R2, 32);
 }
 
-/// Writes the code that stores the number at a place if it is less (or greater, as `condition` says) than the number there.
+/// Writes code that replaces the number at a place if `condition` holds for the new number and the number there.
 fn replace_if(code: &mut Code, condition: Condition, place: Place, refused: Label) {
     let stored = code.label();
     code.load(Size::Double, Register::R0, place);

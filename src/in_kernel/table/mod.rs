@@ -1,6 +1,6 @@
-//! The program of a table, and the layout of its rows.
+//! The program that fills a table, and the layout of the table's rows.
 //!
-//! The rows are in a hash. For a distribution there is a row for each key and range.
+//! The rows are in a hash. A distribution has a row for each key and range.
 
 mod amount;
 pub mod chain;
@@ -28,13 +28,13 @@ use crate::{
 
 /// The register with the number that is added.
 const ADDED: Register = Register::R8;
-/// The register with the hash, and then with the value of a row.
+/// The register with the hash, and later with the address of a row's value.
 const ROW: Register = Register::R7;
-/// The result of an update if another CPU has added the row meanwhile: `-EEXIST`.
+/// The result of an update if another CPU has added the row in between: `-EEXIST`.
 pub(crate) const EXISTS: i32 = -17;
 
-/// Returns the program that adds events to a table, and the layout of the table's rows. `plan` is the plan of the definition
-/// for the type of the event, and `filter` is the filter of the selector.
+/// Returns the program that adds events to a table, and the layout of the table's rows. `plan` is the definition compiled
+/// for the type of the event. `filter` is the filter of the selector.
 pub fn table_program(
     plan: &Plan,
     definition: &Definition,
@@ -81,7 +81,7 @@ fn table_code(
     code.here(own);
     count_in(&mut code, Counters::OWN);
     code.here(done);
-    // If the program returned 0, other users of the tracepoint would get no record of the event.
+    // A result of 0 would keep the event from other users of the tracepoint.
     code.exit(1);
     Ok((code, rows.shape))
 }
@@ -90,7 +90,7 @@ fn table_code(
 pub(crate) struct Rows {
     pub shape: Shape,
     range: Option<RangeOf>,
-    /// The call chains, if the key has one.
+    /// The call chains in keys; `None` if keys contain none.
     chains: Option<Chains>,
 }
 
@@ -105,7 +105,7 @@ impl Rows {
         if rows.shape.key_bytes > MAX_KEY { Err(Unsuited::LongKey(rows.shape.key_bytes)) } else { Ok(rows) }
     }
 
-    /// Writes the code that adds an event, or counts it as refused if there is no room for its row.
+    /// Writes code that adds an event. If its row is new and the table is full, the code counts the event as refused.
     pub fn add(&self, code: &mut Code, lowered: &Lowered) {
         let Rows { shape, range, chains } = self;
         let (refused, done) = (code.label(), code.label());
@@ -118,7 +118,7 @@ impl Rows {
         }
         write_parts(code, &lowered.key, shape.key());
         if shape.has_no_key() {
-            // A key without parts is 8 bytes of zeros, because a hash takes no key of 0 bytes.
+            // A key without parts is 8 bytes of zeros: the keys of a hash cannot have 0 bytes.
             code.store_number(Size::Double, shape.key(), 0);
         }
         if let Some(range) = range {
@@ -134,7 +134,7 @@ impl Rows {
     }
 }
 
-/// Writes the code that puts the parts of a key on the stack, one after the other. The id of a call chain is already there.
+/// Writes code that puts the parts of a key on the stack, one after another. The id of a call chain is there already.
 pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
     let mut at = to;
     for part in parts {
@@ -150,7 +150,7 @@ pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
     }
 }
 
-/// Writes the code that adds the number to the row of the key, or adds a new row with it.
+/// Writes code that adds the number to the row of the key. Adds a row if the key has none.
 fn count(code: &mut Code, shape: &Shape, refused: Label, done: Label) {
     let (add, add_after_all) = (code.label(), code.label());
     look_up_only(code, MapUse::Tables);
@@ -184,7 +184,7 @@ fn look_up_row(code: &mut Code, shape: &Shape) {
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
 }
 
-/// Writes the code that adds 1 to the counter at this offset. It leaves the address of the counters in `R1`.
+/// Writes code that adds 1 to the counter at this offset. Leaves the address of the counters in `R1`.
 pub(crate) fn count_in(code: &mut Code, offset: i16) {
     code.map(Register::R1, MapUse::Counters);
     code.copy(Register::R2, 1);

@@ -1,4 +1,4 @@
-//! Writes the code that finds the range of a distribution to which a number belongs, as `Buckets` does in perf-prof.
+//! Writes code that finds the range of a number in a distribution, as `Buckets` does in perf-prof.
 
 use perf_prof_events::aggregate::{Buckets, LinearRanges, Place};
 
@@ -7,27 +7,27 @@ use crate::{
     lower::Unsuited,
 };
 
-/// The number of ranges between one power of two and the next.
+/// The number of ranges from one power of two to the next.
 const STEPS: i32 = 8;
-/// The words in a key for numbers below all ranges, and above them.
+/// The words in keys that stand for "below all ranges" and "above all ranges".
 const BELOW: u64 = u64::MAX;
 const ABOVE: u64 = u64::MAX - 1;
 
-/// The range of a number.
+/// How to find the range of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeOf {
     /// Eight ranges for each power of two of `number * 2^shift / divisor`.
     Log2 { divisor: u64, shift: u32 },
-    /// Ranges of the same width, in the unit of the numbers.
+    /// Ranges of equal width, in the unit of the numbers.
     Linear { low: i64, high: i64, step: i64 },
 }
 
-/// Which values numbers may have.
+/// Which values numbers can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// They may be negative.
+    /// They can be negative.
     pub is_signed: bool,
-    /// They may have more than 32 bits.
+    /// They can have more than 32 bits.
     pub is_wide: bool,
 }
 
@@ -36,19 +36,19 @@ impl RangeOf {
     pub fn new(buckets: Buckets) -> Result<RangeOf, Unsuited> {
         let divisor = buckets.divisor();
         if let Some(LinearRanges { low, high, step }) = buckets.as_linear() {
-            // The products fit into 64 bits: `Buckets::linear` has checked them.
+            // The products fit into 64 bits, as `Buckets::linear` has checked.
             let own = |shown: i64| (i128::from(shown) * i128::from(divisor)) as i64;
             return Ok(RangeOf::Linear { low: own(low), high: own(high), step: own(step) });
         }
         let shift = divisor.next_power_of_two().trailing_zeros();
-        // The code shifts remainders too, which have to fit into 64 bits.
+        // The code shifts remainders too. They have to fit into 64 bits.
         match u128::from(divisor - 1) << shift {
             remainder if remainder > u64::MAX.into() => Err(Unsuited::Unit(divisor)),
             _ => Ok(RangeOf::Log2 { divisor, shift }),
         }
     }
 
-    /// Writes the code that sets `R0` to the range of the number in a register, which is none of `R0` to `R5`.
+    /// Writes code that sets `R0` to the range of the number in `register`, which must not be one of `R0` to `R5`.
     pub fn write(self, code: &mut Code, register: Register, numbers: Numbers) {
         let end = code.label();
         match self {
@@ -76,8 +76,8 @@ impl RangeOf {
     }
 }
 
-/// Sets `R1` to `R1 * 2^shift / divisor`, or to the largest number if that is larger. The quotient and the remainder are
-/// shifted separately, because the product has more than 64 bits.
+/// Writes code that sets `R1` to `R1 * 2^shift / divisor`, limited to the largest number. The product can have more than 64
+/// bits, so the quotient and the remainder are shifted separately.
 fn scale(code: &mut Code, divisor: u64, shift: u32, numbers: Numbers) {
     let scaled = code.label();
     code.set(Register::R2, divisor);
@@ -87,7 +87,7 @@ fn scale(code: &mut Code, divisor: u64, shift: u32, numbers: Numbers) {
     code.operate(Operation::ShiftLeft, Register::R3, shift as i32);
     code.operate(Operation::Divide, Register::R3, Register::R2);
     if numbers.is_wide && !numbers.is_signed {
-        // The result is less than twice the number, so it fits if the number has at most 63 bits.
+        // The result is less than twice the number, so it fits into 64 bits if the number has at most 63.
         let fits = code.label();
         let largest = u64::MAX >> shift;
         code.jump_if_number(Condition::LessOrEqual, Register::R1, (largest, Register::R4), fits);
@@ -100,11 +100,13 @@ fn scale(code: &mut Code, divisor: u64, shift: u32, numbers: Numbers) {
     code.here(scaled);
 }
 
-/// Sets `R0` to the range of `R1`: numbers below 8 are their own range, and then there are 8 ranges for each power of two.
+/// Writes code that sets `R0` to the range of `R1`. Each number below 8 is a range, and each power of two above has 8
+/// ranges.
 fn log2(code: &mut Code, end: Label) {
     code.copy(Register::R0, Register::R1);
     code.jump_if(Condition::Less, Register::R1, STEPS, end);
-    // R2 becomes the power of two. A binary search finds it: each step looks at half of the bits that are left in R3.
+    // R2 becomes the exponent of the highest power of two in R1. A binary search finds it: each step tests half of the bits
+    // that are left in R3.
     code.copy(Register::R2, 0);
     code.copy(Register::R3, Register::R1);
     for bits in [32, 16, 8, 4, 2, 1] {
@@ -116,7 +118,7 @@ fn log2(code: &mut Code, end: Label) {
         code.operate(Operation::Add, Register::R2, bits);
         code.here(below);
     }
-    // The three bits below the highest one are the step.
+    // The three bits below the highest bit select the range.
     code.operate(Operation::Subtract, Register::R2, 3);
     code.operate(Operation::ShiftRight, Register::R1, Register::R2);
     code.operate(Operation::And, Register::R1, STEPS - 1);
@@ -126,7 +128,7 @@ fn log2(code: &mut Code, end: Label) {
     code.operate(Operation::Add, Register::R0, Register::R1);
 }
 
-/// Sets `R0` and jumps to the end if the number is outside the ranges.
+/// Writes code that sets `R0` and jumps to `end` if the number is outside of the ranges.
 fn outside(code: &mut Code, (low, high): (i64, i64), (register, numbers): (Register, Numbers), end: Label) {
     code.set(Register::R0, BELOW);
     if numbers.is_signed || !numbers.is_wide {
@@ -141,12 +143,12 @@ fn outside(code: &mut Code, (low, high): (i64, i64), (register, numbers): (Regis
     code.jump_if_number(Condition::GreaterOrEqual, register, (unsigned(high), Register::R1), end);
 }
 
-/// Returns the place for which a word in a key stands.
+/// Returns the place that a word in a key stands for.
 pub(super) fn place(word: u64) -> Place {
     match word {
         BELOW => Place::Below,
         ABOVE => Place::Above,
-        // No range has a number with more than 32 bits.
+        // The number of a range has at most 32 bits.
         range => Place::Range(range as u32),
     }
 }

@@ -1,4 +1,4 @@
-//! The layout of a table's rows in the kernel, and their meaning.
+//! The layout of a table's rows in the kernel, and how they are read.
 
 use perf_prof_events::aggregate::{Amount, Distribution, InOnePlace, Key, KeyPart};
 
@@ -16,16 +16,16 @@ use crate::{
 /// The layout of a table's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The size of a key.
+    /// The size of a key, in bytes.
     pub key_bytes: usize,
-    /// The size of a value.
+    /// The size of a value, in bytes.
     pub value_bytes: usize,
     parts: Vec<Part>,
     kept: Kept,
     numbers: Numbers,
 }
 
-/// The kind of amount that is kept for a key.
+/// What is kept for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Count,
@@ -36,36 +36,36 @@ enum Kept {
 /// A row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The key of the row. Several rows may have the same key: one for each range, and rows whose texts differ only after
-    /// their first NUL.
+    /// The key of the row. Several rows can have the same key: one for each range of a distribution, and rows whose texts
+    /// differ only after the first NUL.
     pub key: Key,
     /// The number of events.
     pub count: u64,
     /// The sum or the distribution of the row.
     pub amount: Amount,
-    /// When the row was added, by `CLOCK_MONOTONIC`.
+    /// When the row was added, on the clock `CLOCK_MONOTONIC`.
     pub first: u64,
-    /// The call chain of the key. The corresponding part of the key is `Missing`.
+    /// The call chain in the key. Its part of `key` is `Missing`.
     pub chain: Option<ChainAt>,
 }
 
-/// The counters of a program beside its table.
+/// The counters of a program, besides its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// The number of rows that the program added, to all tables that it had.
+    /// The number of rows that the program has added to all of its tables.
     pub inserted: u64,
-    /// The number of events whose row had no room.
+    /// The number of events that were refused because the table was full.
     pub refused: u64,
-    /// The sum of the refused events' numbers, and the sum of the upper halves. [`Shape::refused`] combines both.
+    /// The sum of the refused numbers, and the sum of their upper halves. [`Shape::refused`] combines them.
     pub refused_sums: [u64; 2],
-    /// The events of perf-prof itself.
+    /// The number of perf-prof's own events.
     pub own: u64,
-    /// The number of segments of call chains that the program added, to all hashes that it had.
+    /// The number of segments of call chains that the program has added to all of its hashes.
     pub segments: u64,
 }
 
 impl Counters {
-    /// The number of words.
+    /// The number of counters, in words.
     pub const WORDS: usize = 6;
     pub(super) const INSERTED: i16 = 0;
     pub(super) const REFUSED: i16 = 8;
@@ -83,7 +83,7 @@ impl From<[u64; Counters::WORDS]> for Counters {
 impl Shape {
     /// The offset in a value of the time at which the row was added.
     pub(super) const FIRST: i16 = 0;
-    /// The offset of the number of events.
+    /// The offset in a value of the number of events.
     pub(super) const COUNT: i16 = 8;
 
     pub(super) fn new(lowered: &Lowered, is_distribution: bool) -> Shape {
@@ -103,43 +103,43 @@ impl Shape {
         Shape { value_bytes, ..shape }
     }
 
-    /// Returns where the key is on the stack.
+    /// Returns the place of the key on the stack.
     pub(super) fn key(&self) -> Place {
         Register::Frame.at(SCRATCH.offset - self.key_bytes as i16)
     }
 
-    /// Returns where the value of a new row is on the stack.
+    /// Returns the place of a new row's value on the stack.
     pub(super) fn value(&self) -> Place {
         Register::Frame.at(self.key().offset - self.value_bytes as i16)
     }
 
-    /// Returns where the id of the call chain is on the stack; `None` if the key has none.
+    /// Returns the place of the call chain's id on the stack; `None` if the key contains no call chain.
     pub(super) fn chain(&self) -> Option<Place> {
         self.chain_part().map(|(_, offset)| self.key().after(offset))
     }
 
-    /// Returns whether the key has a call chain.
+    /// Returns whether the key contains a call chain.
     pub fn has_chain(&self) -> bool {
         self.chain_part().is_some()
     }
 
-    /// Returns the index of the part with the call chain, and its offset in the key.
+    /// Returns the index of the part that is a call chain, and its offset in the key.
     fn chain_part(&self) -> Option<(usize, usize)> {
         let at = self.parts.iter().position(|part| *part == Part::Chain)?;
         Some((at, self.parts[..at].iter().map(Part::bytes).sum()))
     }
 
-    /// Returns where the range is on the stack: at the end of the key.
+    /// Returns the place of the range on the stack: at the end of the key.
     pub(super) fn range(&self) -> Place {
         Register::Frame.at(SCRATCH.offset - 8)
     }
 
-    /// Returns whether the key has neither parts nor a range. The key is then 8 bytes of zeros.
+    /// Returns whether the key has no parts and no range. It is then 8 bytes of zeros.
     pub(super) fn has_no_key(&self) -> bool {
         self.kept != Kept::Distribution && self.parts.iter().map(Part::bytes).sum::<usize>() == 0
     }
 
-    /// Returns whether the numbers that are added may be negative.
+    /// Returns whether the added numbers can be negative.
     pub(super) fn is_signed(&self) -> bool {
         self.numbers.is_signed
     }
@@ -148,7 +148,7 @@ impl Shape {
         self.numbers
     }
 
-    /// Returns the offset of the lower 64 bits of the sum of the numbers.
+    /// Returns the offset in a value of the lower 64 bits of the sum.
     pub(super) fn sum(&self) -> Option<i16> {
         match self.kept {
             Kept::Count => None,
@@ -156,17 +156,17 @@ impl Shape {
         }
     }
 
-    /// Returns the offset of the smallest number.
+    /// Returns the offset in a value of the smallest number.
     pub(super) fn min(&self) -> Option<i16> {
         (self.kept == Kept::Distribution).then_some(24)
     }
 
-    /// Returns the offset of the largest number.
+    /// Returns the offset in a value of the largest number.
     pub(super) fn max(&self) -> Option<i16> {
         (self.kept == Kept::Distribution).then_some(32)
     }
 
-    /// Returns the offset of the sum of the upper halves of the numbers.
+    /// Returns the offset in a value of the sum of the numbers' upper halves.
     pub(super) fn high(&self) -> Option<i16> {
         match (self.kept, self.numbers.is_wide) {
             (Kept::Count, _) | (_, false) => None,
@@ -175,7 +175,7 @@ impl Shape {
         }
     }
 
-    /// Returns the row that a key and a value in the kernel encode.
+    /// Returns the row that this key and value in the kernel stand for.
     pub fn row(&self, key: &[u8], value: &[u8]) -> Row {
         let at = |offset: Option<i16>| offset.map_or(0, |offset| word(value, offset as usize));
         let sum = self.whole_sum([at(self.sum()), at(self.high())]);
@@ -195,7 +195,7 @@ impl Shape {
         Row { key: self.parts_of(key), count, amount, first: at(Some(Shape::FIRST)), chain }
     }
 
-    /// Returns the sum of the refused events.
+    /// Returns the amount of the refused events.
     pub fn refused(&self, counters: &Counters) -> Amount {
         let sum = self.whole_sum(counters.refused_sums);
         match self.kept {
@@ -225,8 +225,8 @@ impl Shape {
         self.parts.iter().map(part).collect()
     }
 
-    /// Returns a sum from its lower 64 bits and from the sum of the numbers' upper halves. The sum of their lower halves
-    /// is less than 2^64 if there are fewer than 2^32 numbers.
+    /// Returns a sum, from its lower 64 bits and the sum of the numbers' upper halves. The sum of their lower halves is
+    /// below 2^64 if there are fewer than 2^32 numbers.
     fn whole_sum(&self, [sum, high]: [u64; 2]) -> i128 {
         if !self.numbers.is_wide {
             return self.number(sum);

@@ -1,5 +1,5 @@
-//! Spans that are added up. Says what the programs of their events do with open spans, which values they keep of the event
-//! that begins a span, and what the program of the end reads from both events.
+//! Spans that are added up: what their events do with open spans, which values of the begin are kept, and what the program
+//! of the end reads.
 
 mod pairs;
 mod reader;
@@ -28,92 +28,91 @@ use super::{
 };
 use crate::expression::{Number, Test, Text};
 
-/// The place on the stack of the key of an open span: at most 32 bytes.
+/// The place of an open span's key on the stack. The key takes at most 32 bytes.
 pub const OPEN_KEY: i16 = -160;
-/// The place on the stack of an alternative key: at most 32 bytes.
+/// The place of an alternative key on the stack. The key takes at most 32 bytes.
 pub const OTHER_KEY: i16 = -192;
-/// Where programs that write spans put the name of the task and the number of the error. These programs have no alternative
-/// keys, so they use the same place.
+/// The name of the task, in programs that write spans. These programs have no alternative keys, so they use the place of
+/// such a key.
 pub const COMM: Text = Text::Kept { offset: OTHER_KEY, size: TASK_COMM_LEN };
-/// See [`COMM`].
+/// The error number of the call, in programs that write spans.
 pub const ERROR: Number = Number::Kept { offset: OTHER_KEY + TASK_COMM_LEN as i16, is_signed: true, is_wide: true };
-/// The place on the stack of the value of an open span: its start time, the generation, and the kept values.
+/// The place of an open span's value on the stack: its start time, the generation, and the kept values.
 pub const KEPT: i16 = -448;
-/// Where programs that write spans put the time of the event.
+/// The place of the event's time on the stack, in programs that write spans.
 pub const NOW: i16 = KEPT - 8;
-/// The duration. The program of the end stores it in place of the start time.
+/// The duration of the span. The program of the end stores it in place of the start time.
 pub const DURATION: Number = Number::Kept { offset: KEPT, is_signed: false, is_wide: true };
-/// The place on the stack of the generation: a number that would change with each loss of events.
+/// The place of the generation on the stack. The generation is a number that changes with each loss of events.
 pub const GENERATION: i16 = KEPT + 8;
-/// The offset at which the kept values start, and the limit of their end. After the limit, there is room for the state of a
-/// task.
+/// Where the kept values start, and where they must end. The state of a task follows.
 const FIRST_KEPT: i16 = KEPT + 16;
 const LAST_KEPT: i16 = OTHER_KEY - 24;
 
-/// The task of a span depends on more than its begin, its end and its key.
+/// For spans whose task depends on more than the begin, the end and the key.
 const UNKNOWN_TASK: Unsuited = Unsuited::Spans("BPF programs cannot know the task of its spans");
 
-/// A span that is added up.
+/// A span that is added up in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredSpan {
-    /// What the events of the span do. Events that do nothing for the table are left out.
+    /// What the events of the span do. Events without effect on the table are left out.
     pub inputs: Vec<LoweredInput>,
-    /// The kept values, one behind the other.
+    /// The values that are kept from the begin, one after another.
     pub kept: Vec<Part>,
-    /// The shortest span that is added, in ns.
+    /// The minimum duration of spans that are added up, in ns.
     pub min: u64,
-    /// The task of a span, when it ends; `None` if programs need not know it.
+    /// The task of a span when it ends; `None` if programs do not need it.
     pub task: Option<LoweredTask>,
-    /// The events that happen while perf-prof itself runs.
+    /// What happens to events while perf-prof itself runs.
     pub own: OwnEvents,
-    /// The key and the number that are added when a span ends. `selected` is the filter of the span.
+    /// What is added up when a span ends. `selected` is the filter of the span.
     pub table: Lowered,
 }
 
 /// An event of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredInput {
-    /// The index of the event among those of the span.
+    /// The index of the event in the span.
     pub input: usize,
-    /// What it does with open spans.
+    /// What the event does with open spans.
     pub steps: Vec<LoweredStep>,
-    /// Its filter.
+    /// The filter of the event.
     pub selected: Option<Test>,
-    /// The tasks of a switch: the one that leaves the CPU, and the one that comes. Each has its thread id and its name.
+    /// If the event is a switch: the task that leaves the CPU and the task that comes, each with its thread id and its name.
     pub switch: Option<[(Number, Text); 2]>,
 }
 
 /// The task of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoweredTask {
-    /// The process of the task, if programs know it and need it.
+    /// The process id, if programs know it and need it.
     pub process: Option<Number>,
-    /// The thread.
+    /// The thread id.
     pub thread: Number,
 }
 
-/// Whether the events that happen while perf-prof itself runs count.
+/// Whether events count that happen while perf-prof itself runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnEvents {
-    /// They are left out.
+    /// They do not count.
     LeftOut,
-    /// They count, because they are not perf-prof's: the task of their span is the one that caused it before.
+    /// They count, because they are not perf-prof's own: the task of their span caused them earlier.
     Counted,
 }
 
-/// What programs have to know of a span's task.
+/// What programs need to know about the task of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskUse {
     /// Nothing.
     Unused,
-    /// Whether it is perf-prof itself.
+    /// Whether it is a task of perf-prof.
     Own,
-    /// Its ids.
+    /// Its thread id and process id.
     Ids,
 }
 
-/// Returns how spans are added up. `filters` are those of its events, and `plan` is the definition for the type of the span's
-/// event, `event`. `context` has the names of addresses.
+/// Returns how a span is added up. `filters` are the filters of its events. `plan` is the definition compiled for `event`,
+/// the span's event type. `context` knows the names of addresses.
 pub fn lower_span(
     (span, event, context): (&Span, &EventType, Option<&Arc<Context>>),
     filters: &[Option<&Filter>],
@@ -161,7 +160,7 @@ pub fn lower_span(
     Ok(LoweredSpan { inputs, kept, min: span.spec().min, task, own, table })
 }
 
-/// Returns the tasks of a switch, if the steps are those of one.
+/// Returns the two tasks of a switch. Returns `None` if these are not the steps of a switch.
 fn switch(reader: Reader<'_>, steps: &[LoweredStep]) -> Option<[(Number, Text); 2]> {
     let task = |is: fn(StepAction) -> bool, name| {
         let thread = steps.iter().find(|step| is(step.action))?.keys.first()?.first()?;
@@ -172,7 +171,8 @@ fn switch(reader: Reader<'_>, steps: &[LoweredStep]) -> Option<[(Number, Text); 
     Some([left, task(|action| action == StepAction::Comes, "next_comm")?])
 }
 
-/// Returns what is added at the end of a span. `ends` are the events that begin spans, and the one that ends them.
+/// Returns what is added up when a span ends. `begins` are the events that begin spans, and `end` is the event that ends
+/// them.
 fn of_table(
     reader: &mut SpanReader<'_>,
     span: &Span,
@@ -204,7 +204,7 @@ fn of_table(
     Ok(Lowered { key, added, selected, filter })
 }
 
-/// Returns an error if programs cannot pair the begins and ends of the span.
+/// Fails if programs cannot pair the begins and ends of the span.
 fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     let spec = span.spec();
     let reason = match () {
@@ -216,13 +216,13 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     Err(Unsuited::Spans(reason))
 }
 
-/// Returns whether a step has no effect on tables of programs. Such a step reports something that no table reads, or events
-/// that were not delivered, which programs notice by themselves.
+/// Returns whether a step has no effect on tables in the kernel. Such a step notes what no table reads, or finds events that
+/// were not delivered, which programs find in another way.
 fn is_ignored(action: Action) -> bool {
     matches!(action, Action::Note(_) | Action::Ahead(_) | Action::Recall | Action::Forget | Action::Run(_))
 }
 
-/// Returns the events that begin spans, and the one that ends them.
+/// Returns the events that begin spans, and the event that ends them.
 fn begins_and_end(steps: &[&[Step]]) -> Result<(Vec<usize>, usize), Unsuited> {
     let all = |is: fn(Action) -> bool| {
         (0..steps.len()).filter(|&input| steps[input].iter().any(|step| is(step.action))).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Spans that are written out when they end: which tests the program of the end makes before it writes one.
+//! Spans that are written as records when they end: what the program of the end tests before it writes one.
 
 use perf_prof_events::{
     derive::{Filters, Span},
@@ -12,24 +12,24 @@ use crate::{
     lower::{PidNamespace, Unsuited, read::Reader},
 };
 
-/// What programs test of spans that are written out.
+/// What programs test before they write a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredPairs {
-    /// The filters of the events that begin and end spans.
+    /// The filters of the event that begins spans and of the event that ends them.
     pub selected: [Option<Test>; 2],
-    /// The shortest span that is written, in ns.
+    /// The minimum duration of spans that are written, in ns.
     pub min: u64,
-    /// The parts of the span's filter that programs can test. A span that passes the filter passes all of them. The receiver
-    /// of the spans tests the whole filter.
+    /// The parts of the span's filter that programs can test. A span must pass all of them to be written. Whoever receives
+    /// the span tests the whole filter.
     pub tests: Vec<Test>,
-    /// Whether they read [`COMM`](super::COMM).
+    /// Whether a test reads [`COMM`](super::COMM).
     pub reads_comm: bool,
-    /// Whether they read [`ERROR`](super::ERROR).
+    /// Whether a test reads [`ERROR`](super::ERROR).
     pub reads_error: bool,
 }
 
-/// Returns what programs test of spans. `filters` are those of the events that begin and end them, and `event` is the type of
-/// the span's event.
+/// Returns what programs test. `filters` are the filters of the events that begin and end spans, and `event` is the span's
+/// event type.
 pub fn lower_pairs(
     span: &Span,
     event: &EventType,
@@ -57,7 +57,7 @@ pub fn lower_pairs(
             let for_filters = ForFilters::CommAndError;
             let mut reader = SpanReader { event, format, begin, end, kept: Vec::new(), context: None, for_filters };
             let test = filter::test(node, &mut InSpan { reader: &mut reader, record: RecordOfSpan::Sample });
-            // A test that needs a kept value of the begin is left out, because there is no place for such a value.
+            // Leave out tests that need a kept value: programs that write spans have no place for kept values.
             tests.extend(test.ok().filter(|_| reader.kept.is_empty()));
         }
     }
@@ -73,7 +73,7 @@ pub fn lower_pairs(
     Ok(LoweredPairs { selected, min: span.spec().min, tests, reads_comm, reads_error })
 }
 
-/// Returns the conditions all of which have to hold.
+/// Splits a filter into conditions that must all hold.
 fn conditions(node: &FilterNode) -> Vec<&FilterNode> {
     match node {
         FilterNode::All(nodes) => nodes.iter().flat_map(conditions).collect(),

@@ -1,5 +1,5 @@
-//! The values of spans that keys, sums and filters read: they come from the event that ends a span, or were kept
-//! from the event that began it.
+//! The values of spans that keys, sums and filters read. They come from the event that ends the span, or are kept from the
+//! event that began it.
 
 use std::sync::Arc;
 
@@ -23,31 +23,31 @@ use crate::{
     },
 };
 
-/// Reads values of spans. Collects in `kept` the values that the program of the begin has to keep.
+/// Reads values of spans. `kept` collects the values that the program of the begin has to keep.
 pub(super) struct SpanReader<'a> {
     pub event: &'a EventType,
     pub format: &'a Arc<SpanFormat>,
-    /// The events that begin spans, with their indices.
+    /// The events that begin spans, each with its index.
     pub begin: Vec<(usize, Reader<'a>)>,
-    /// The event that ends them.
+    /// The event that ends spans, with its index.
     pub end: (usize, Reader<'a>),
     pub kept: Vec<Part>,
-    /// What the run knows of names, if it knows any.
+    /// Knows the names of addresses. `None` if the run has no context.
     pub context: Option<&'a Arc<Context>>,
-    /// What the program of the end has put on the stack for the filters of spans.
+    /// What the program of the end puts on the stack for filters of spans.
     pub for_filters: ForFilters,
 }
 
-/// What a program has put on the stack for the filters of spans.
+/// What a program puts on the stack for filters of spans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForFilters {
     Nothing,
-    /// The name of the task, and the number of the error.
+    /// The name of the task, and the error number.
     CommAndError,
 }
 
 impl<'a> SpanReader<'a> {
-    /// Returns a part of a key. `name` is for errors.
+    /// Returns a part of a key. `name` appears in errors.
     pub fn part(&mut self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
             Read::Part(part) => match part.of_input(self.end.0) {
@@ -67,7 +67,7 @@ impl<'a> SpanReader<'a> {
         }
     }
 
-    /// Returns a number. `name` is for errors.
+    /// Returns a number. `name` appears in errors.
     pub fn number(&mut self, read: &Read, name: &str) -> Result<Number, Unsuited> {
         let part = match read {
             Read::Number { at, ty } => match self.event.layout.raw_offset() {
@@ -83,7 +83,7 @@ impl<'a> SpanReader<'a> {
         if let Part::Number(number) = part { Ok(number) } else { Err(Unsuited::Member(name.to_owned())) }
     }
 
-    /// Returns the number that a member of a span's sample is: its task, or the CPU of its end.
+    /// Returns the number for a member of the span's sample: an id of its task, or the CPU of its end.
     fn member(&mut self, at: usize, read: &Read, name: &str) -> Result<Number, Unsuited> {
         let is = |member| self.event.layout.fixed_offset(member) == Some(at);
         match () {
@@ -97,7 +97,7 @@ impl<'a> SpanReader<'a> {
         self.task()?.process.ok_or_else(|| Unsuited::Member(name.to_owned()))
     }
 
-    /// Returns the task of a span.
+    /// Returns the task of the span.
     pub fn task(&mut self) -> Result<LoweredTask, Unsuited> {
         let of = |reader: Reader<'_>| -> Result<[Number; 2], Unsuited> {
             Ok([reader.number(&Read::Pid, "_pid")?, reader.number(&Read::Tid, "_tid")?])
@@ -117,17 +117,17 @@ impl<'a> SpanReader<'a> {
         }
     }
 
-    /// Returns the name of a span's task.
+    /// Returns the name of the span's task.
     fn comm(&mut self, name: &str) -> Result<Part, Unsuited> {
         if let SpanTask::OfEnd | SpanTask::OfEndOrKey = self.format.task {
             return self.end.1.part(&Read::Comm, name);
         }
-        // Another task runs when the span ends.
+        // The task of the span does not run when the span ends, so its name comes from a field.
         let field = self.format.format.field("comm").ok_or_else(|| Unsuited::Member(name.to_owned()))?;
         self.field(field.offset, name)
     }
 
-    /// Returns the event that begins spans.
+    /// Returns the event that begins spans. Fails if there are several.
     fn only_begin(&self) -> Result<(usize, Reader<'a>), Unsuited> {
         match self.begin.as_slice() {
             &[begin] => Ok(begin),
@@ -135,7 +135,7 @@ impl<'a> SpanReader<'a> {
         }
     }
 
-    /// Returns the number at an offset of the record of a span.
+    /// Returns the number at an offset in the raw data of the span.
     fn number_at(&mut self, offset: usize, ty: IntType, name: &str) -> Result<Number, Unsuited> {
         if self.format.format.common_fields().iter().any(|field| field.offset == offset) {
             return self.end.1.field(offset, ty);
@@ -146,7 +146,7 @@ impl<'a> SpanReader<'a> {
         }
     }
 
-    /// Returns the value of the field at an offset in the record of a span.
+    /// Returns the value of the field at an offset in the raw data of the span.
     fn field(&mut self, offset: usize, name: &str) -> Result<Part, Unsuited> {
         let unknown = || Unsuited::Member(name.to_owned());
         let at = match self.format.field_at(offset).ok_or_else(unknown)? {
@@ -233,12 +233,12 @@ impl<'a> SpanReader<'a> {
     }
 }
 
-/// Returns a part of the span's key, which the program of the end has on the stack.
+/// Returns a part of the span's key. The program of the end has the key on the stack.
 fn key_part(part: usize, sign: Sign) -> Number {
     Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: sign == Sign::Signed, is_wide: true }
 }
 
-/// Returns these bits of a field.
+/// Returns some bits of a field.
 fn bits_of(reader: Reader<'_>, name: &str, bits: u32) -> Result<Number, Unsuited> {
     let unknown = || Unsuited::Member(name.to_owned());
     match of_field(reader, reader.format.field(name).ok_or_else(unknown)?)? {
@@ -247,18 +247,18 @@ fn bits_of(reader: Reader<'_>, name: &str, bits: u32) -> Result<Number, Unsuited
     }
 }
 
-/// Says which [`FilterData`] is the record of the span.
+/// Which [`FilterData`] stands for the raw data of the span.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordOfSpan {
-    /// `FilterData::Sample`.
+    /// `FilterData::Sample` does.
     Sample,
-    /// `FilterData::Span`. `FilterData::Sample` is then the record of the event that ends the span.
+    /// `FilterData::Span` does. `FilterData::Sample` stands for the data of the event that ends the span.
     Span,
-    /// None. `FilterData::Span` is then only the duration.
+    /// None does. `FilterData::Span` stands for the duration only.
     Duration,
 }
 
-/// Turns the values that a filter of spans compares into expressions.
+/// Makes expressions of the values that a filter of spans compares.
 pub(super) struct InSpan<'r, 'a> {
     pub reader: &'r mut SpanReader<'a>,
     pub record: RecordOfSpan,
@@ -301,7 +301,7 @@ impl Compared for InSpan<'_, '_> {
     }
 }
 
-/// Fails if the part is a call chain, because programs of spans take no call chains.
+/// Fails if the part is a call chain: programs of spans take no call chains.
 fn without_chain(part: Part, name: &str) -> Result<Part, Unsuited> {
     if part == Part::Chain { Err(Unsuited::Member(name.to_owned())) } else { Ok(part) }
 }

@@ -1,4 +1,4 @@
-//! What an event does with the open span of a key, in the form that programs execute.
+//! What an event does with the open span of a key, in the form that a program executes.
 
 use perf_prof_events::{
     derive::{Action, Change, KeyPart, KeyPlan, Step},
@@ -16,13 +16,13 @@ const MOST_KEY_PARTS: usize = 4;
 pub struct LoweredStep {
     /// What it does.
     pub action: StepAction,
-    /// The key, and alternatives to it.
+    /// The key, and alternative keys.
     pub keys: Vec<Vec<Number>>,
-    /// It happens only if this holds.
+    /// If set, the step applies only to events that pass this test.
     pub when: Option<Test>,
 }
 
-/// What a step does.
+/// What a step does with the open span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum StepAction {
@@ -31,24 +31,24 @@ pub enum StepAction {
     End,
     /// Drops the open span.
     Discard,
-    /// Drops the open span if the task was woken before and has run since.
+    /// Drops the open span if this is a second wakeup and the task has run since the first.
     DiscardWokenAgain,
-    /// The task leaves its CPU, in this state.
+    /// The task leaves its CPU. The number is its state.
     Leaves(Number),
-    /// The task comes to a CPU.
+    /// The task starts to run on a CPU.
     Comes,
     /// The task is woken.
     Wakes,
 }
 
 impl StepAction {
-    /// Returns whether the step is about what the scheduler does with a task.
+    /// Returns whether the step is a change of a task's state.
     pub fn is_of_scheduler(self) -> bool {
         matches!(self, StepAction::Leaves(_) | StepAction::Comes | StepAction::Wakes)
     }
 }
 
-/// Returns a step as programs do it.
+/// Returns a step in the form that a program executes.
 pub(super) fn lowered(reader: Reader<'_>, step: &Step) -> Result<LoweredStep, Unsuited> {
     if step.after.is_some() {
         return Err(Unsuited::Spans("its events have conditions on open spans"));
@@ -65,7 +65,7 @@ pub(super) fn lowered(reader: Reader<'_>, step: &Step) -> Result<LoweredStep, Un
         Action::End => StepAction::End,
         Action::Discard => StepAction::Discard,
         Action::DiscardWokenAgain => StepAction::DiscardWokenAgain,
-        // The state is behind the task.
+        // The state is the last part of the key.
         Action::Schedule(Change::Leaves) => match keys[0].pop() {
             Some(state) if !keys[0].is_empty() => StepAction::Leaves(state),
             _ => return Err(Unsuited::Spans("the state of a task is not known")),
@@ -90,7 +90,6 @@ fn key_part(reader: Reader<'_>, part: &KeyPart) -> Result<Number, Unsuited> {
     }
 }
 
-/// Returns the number in a field.
 pub(super) fn of_field(reader: Reader<'_>, field: &Field) -> Result<Number, Unsuited> {
     reader.number(&Read::Field(field.clone()), &field.name)
 }

@@ -1,6 +1,6 @@
-//! The programs of system calls that are written out. One program keeps the begin of each open call in a hash. Another one
-//! finds the begin when the call ends, and removes it. If the call passes, this program writes one record with the begin and
-//! the end. So a call is lost as a whole or not at all.
+//! The programs of system calls that are paired and written as records. The program of the begin keeps each open call in a
+//! hash. The program of the end finds the call and removes it. If the call passes the tests, it writes one record with the
+//! begin and the end. So a call is lost as a whole or not at all.
 
 mod strings;
 
@@ -40,47 +40,48 @@ const RAW: Register = Register::R7;
 /// The register with the address of a kept begin, and later with the size of the record.
 const BEGIN: Register = Register::R8;
 
-/// The values that are kept of a begin: the time, the CPU, the number of the call, and registers. At the end of the call, the
-/// duration takes the place of the time on the stack.
+/// What is kept of a begin: the time, the CPU, the number of the call, and registers. At the end of the call, the duration
+/// replaces the time on the stack.
 const TIME: i16 = 0;
 const CPU: i16 = 8;
 const ID: i16 = 16;
 const REGISTERS: i16 = 24;
-/// The size of what is kept.
+/// The size of what is kept of a begin, in bytes.
 const KEPT_BYTES: usize = REGISTERS as usize + Registers::BYTES;
-/// Where the record is written on the stack.
+/// The place of the record on the stack.
 const RECORD: i16 = KEPT + KEPT_BYTES as i16;
-/// The result of the kernel's function if the ring has no room: `-ENOSPC`.
+/// The result of the kernel's function if the ring is full: `-ENOSPC`.
 const NO_ROOM: i32 = -28;
 
-/// The programs that pair system calls and write them out.
+/// The programs that pair system calls and write them as records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairPrograms {
     /// The program for the begins of calls.
     pub begin: Program,
-    /// The program for their ends.
+    /// The program for the ends of calls.
     pub end: Program,
-    /// The program for the ends of threads. If a thread is killed in a call, the kept begin of this call would otherwise stay
-    /// in the hash for ever.
+    /// The program for exiting threads. Without it, the kept begin of a call in which a thread is killed would stay in the
+    /// hash for ever.
     pub exit: Program,
-    /// The size of the keys and of the values of the hash of open calls.
+    /// The sizes of keys and of values in the hash of open calls.
     pub open_bytes: (usize, usize),
-    /// The size of the memory for a record in bytes, if records have strings.
+    /// The size of the memory in which a record with strings is built, in bytes. `None` if records have no strings.
     pub record_bytes: Option<usize>,
 }
 
-/// A span of system calls that is selected.
+/// A span of system calls that the user selected.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectedCalls<'a> {
     /// The span.
     pub span: &'a Span,
-    /// The type of its event.
+    /// The event type of the span.
     pub event: &'a EventType,
-    /// The filters of the events that begin and end it.
+    /// The filters of the events that begin and end the span.
     pub filters: [Option<&'a Filter>; 2],
 }
 
-/// Returns the programs that pair system calls and write those that pass. Without the kernel's `types`, records have no paths.
+/// Returns the programs that pair system calls and write those that pass the tests. Without `types`, records contain no
+/// paths.
 pub fn pair_programs(
     span: SelectedCalls<'_>,
     selection: &Selection,
@@ -133,9 +134,9 @@ fn formats(event: &EventType) -> Option<[&EventFormat; 2]> {
 struct Writer<'a> {
     lowered: &'a LoweredPairs,
     selection: &'a Selection,
-    /// The numbers of the tracepoints.
+    /// The ids of the tracepoints.
     types: [u32; 2],
-    /// The strings that records have.
+    /// The strings that records contain; `None` if there are none.
     strings: Option<&'a Strings<'a>>,
 }
 
@@ -170,7 +171,7 @@ impl Writer<'_> {
             look_up(code, OPEN_KEY);
             code.jump_if(Condition::Equal, Register::R0, 0, no_begin);
             code.copy(BEGIN, Register::R0);
-            // The end of another call does not end this call.
+            // The end of a call does not end another call.
             code.load(Size::Double, Register::R1, BEGIN.at(ID));
             code.store(Size::Double, call_number(), Register::R1);
             code.load(Size::Double, Register::R2, SystemCall::id());
@@ -183,8 +184,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the program of a tracepoint. `body` writes the code for the calls that are selected. This code may jump to its
-    /// label to end the program.
+    /// Returns the program of a tracepoint. `body` writes the code for selected calls. This code may jump to its label to
+    /// end the program.
     fn program(&self, call: SystemCall, body: impl FnOnce(&mut Code, Label)) -> Code {
         let mut code = Code::new();
         let (own, done) = (code.label(), code.label());
@@ -208,7 +209,7 @@ impl Writer<'_> {
         code
     }
 
-    /// Writes the code for a call that has ended. It removes the kept begin, and writes the record if the call is long enough
+    /// Writes code for a call that has ended. It removes the kept begin, and writes the record if the call is long enough
     /// and passes the tests.
     fn ended(&self, code: &mut Code, done: Label) {
         let (is_later, is_written, is_not) = (code.label(), code.label(), code.label());
@@ -251,7 +252,7 @@ impl Writer<'_> {
         code.jump(done);
     }
 
-    /// Writes the code that puts on the stack the values that only tests read.
+    /// Writes code that puts values on the stack that only tests read.
     fn write_for_filters(&self, code: &mut Code) {
         if let (Text::Kept { offset, .. }, true) = (COMM, self.lowered.reads_comm) {
             Text::Comm.copy(code, stack(offset));
@@ -261,7 +262,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the code that puts the record on the stack, as `PairLayout` says.
+    /// Writes code that builds the record on the stack, in the layout of `PairLayout`.
     fn write_record(&self, code: &mut Code) {
         for (at, tracepoint) in [0, PairLayout::BEGIN].into_iter().zip([self.types[1], self.types[0]]) {
             code.set(Register::R1, tracepoint.into());
@@ -284,7 +285,7 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the program of the ends of threads.
+/// Returns the program for exiting threads.
 fn exit(strings: Option<&Strings<'_>>) -> Code {
     let mut code = Code::new();
     start(&mut code);
@@ -298,22 +299,22 @@ fn exit(strings: Option<&Strings<'_>>) -> Code {
     code
 }
 
-/// Returns a place in the kept begin, which is on the stack.
+/// Returns a place in the kept begin on the stack.
 fn kept(at: i16) -> Place {
     stack(KEPT + at)
 }
 
-/// Returns a place in the record, which is on the stack.
+/// Returns a place in the record on the stack.
 fn record(at: usize) -> Place {
     stack(RECORD).after(at)
 }
 
-/// Returns where the number of the open call is: tests read it as a part of the key.
+/// Returns the place of the open call's number. Tests read it as a part of the key.
 fn call_number() -> Place {
     stack(OPEN_KEY + 8)
 }
 
-/// Writes the code that keeps the begin that is on the stack.
+/// Writes code that keeps the begin on the stack.
 fn open(code: &mut Code, done: Label) {
     let (replace, no_room) = (code.label(), code.label());
     put(code, BPF_NOEXIST);
@@ -331,7 +332,7 @@ fn open(code: &mut Code, done: Label) {
     count_in(code, SpanCounters::WITHOUT_ROOM);
 }
 
-/// Writes the code that removes the begin of the running thread.
+/// Writes code that removes the kept begin of the running thread.
 fn take_out(code: &mut Code) {
     code.map(Register::R1, MapUse::Open);
     code.address(Register::R2, stack(OPEN_KEY));
@@ -344,8 +345,8 @@ fn restores() -> i32 {
     number.unwrap_or(i32::MAX)
 }
 
-/// Writes the code that puts the error number of the call on the stack; 0 if there was no error. The result of rt_sigreturn()
-/// is no error number, but a register of the interrupted code.
+/// Writes code that puts the error number of the call on the stack; 0 if the call did not fail. The result of rt_sigreturn()
+/// is not an error number, but a register of the interrupted code.
 fn write_error(code: &mut Code, to: Place) {
     const LAST: i32 = 4095;
     let done = code.label();
@@ -360,15 +361,15 @@ fn write_error(code: &mut Code, to: Place) {
     code.here(done);
 }
 
-/// Writes the code that jumps to a label unless this is the end of rt_sigreturn(). `R1` has the number of the open call. The
-/// end of rt_sigreturn() has the number -1.
+/// Writes code that jumps to `to` unless this is the end of rt_sigreturn(), whose number is -1. `R1` contains the number of
+/// the open call.
 fn jump_unless_restored(code: &mut Code, to: Label) {
     code.jump_if(Condition::NotEqual, Register::R1, restores(), to);
     code.copy(Register::R1, -1);
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
 }
 
-/// Writes the code that writes the record to the ring of the CPU. `R0` is then 0, or the error number.
+/// Writes code that writes the record to the ring of the CPU. `R0` gets 0 or the error number.
 fn output(code: &mut Code) {
     code.copy(BEGIN, PairLayout::BYTES as i32);
     code.copy(Register::R1, RAW);
@@ -379,8 +380,8 @@ fn output(code: &mut Code) {
     code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
 }
 
-/// Writes the code that counts a record that could not be written. If the ring was full, the span was dropped. Otherwise its event
-/// is off on this CPU, and the span belongs to no run.
+/// Writes code that counts a record that could not be written. If the ring was full, the span counts as dropped. Otherwise
+/// the event is disabled on this CPU, and the span does not belong to the run.
 fn count_unwritten(code: &mut Code, done: Label) {
     let is_off = code.label();
     code.copy(Register::R1, NO_ROOM);

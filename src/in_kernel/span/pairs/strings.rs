@@ -1,6 +1,7 @@
-//! Strings in the records of pairs. They are read when the call ends, and only for calls that pass: by then, the kernel has
-//! loaded their pages. There are two exceptions. The name of a program that a thread runs is read when the call begins,
-//! because its memory is gone at the end. So is the path of a descriptor that is closed.
+//! Strings in the records of pairs. They are read when the call ends, and only for calls that pass the tests: by then, the
+//! kernel has loaded their pages. There are two exceptions. If a thread runs a program, the program's name is read when the
+//! call begins, because its memory is gone at the end. If a file descriptor is closed, its path is read when the call begins
+//! too.
 
 use perf_prof_events::derive::PairLayout;
 use perf_prof_format::{
@@ -35,25 +36,25 @@ use crate::{
 
 /// The calls that run another program.
 const RUNS: [&str; 2] = ["execve", "execveat"];
-/// The call that closes its descriptor.
+/// The call that closes its file descriptor.
 const CLOSES: &str = "close";
-/// The number of bytes that are kept for the name of a program, or for a path.
+/// How many bytes are kept of the name of a program, or of a path.
 pub const KEPT_STRING_BYTES: usize = KEPT_PATH_BYTES;
-/// The places on the stack that have the context of the raw tracepoint, and the address of the kept name.
+/// The places on the stack of the raw tracepoint's context, and of the kept name's address.
 const SAVED: Place = Place { base: Register::Frame, offset: -16 };
 const NAME: Place = Place { base: Register::Frame, offset: -24 };
 
-/// The strings of all calls.
+/// The strings in the records of pairs.
 pub(super) struct Strings<'a> {
-    /// The format of the begins.
+    /// The format of the begins of calls.
     format: &'a EventFormat,
     places: Vec<StringPlace>,
-    /// The kernel's types, if records have paths.
+    /// The offsets for reading paths; `None` if records contain no paths.
     types: Option<&'a PathTypes>,
 }
 
 impl<'a> Strings<'a> {
-    /// Returns the strings of a format; `None` if it has none.
+    /// Returns the strings in a format; `None` if there are none.
     pub fn of(format: &'a EventFormat, types: Option<&'a PathTypes>) -> Option<Strings<'a>> {
         let places = format.strings();
         (!places.is_empty()).then_some(Strings { format, places, types })
@@ -64,13 +65,13 @@ impl<'a> Strings<'a> {
         if self.types.is_some() { 8 * SLOTS } else { 0 }
     }
 
-    /// Returns the size of the largest record.
+    /// Returns the size of the largest record, in bytes.
     pub fn record_bytes(&self) -> usize {
         PairLayout::BEGIN + record_bytes(self.format)
     }
 
-    /// Writes the code that keeps the strings that cannot be read when the call ends. The key of the call and its registers
-    /// are on the stack.
+    /// Writes code that keeps the strings that cannot be read when the call ends. The call's key and registers are on the
+    /// stack.
     pub fn keep(&self, code: &mut Code) {
         if let Some(types) = self.types {
             let done = code.label();
@@ -81,13 +82,13 @@ impl<'a> Strings<'a> {
         self.keep_name(code);
     }
 
-    /// Writes the code that keeps the addresses of the files that a call has at its begin. It jumps to a label if there are
-    /// none.
+    /// Writes code that keeps the addresses of the files that a call refers to when it begins. It jumps to `done` if there
+    /// are none.
     fn keep_files(&self, code: &mut Code, types: &PathTypes, done: Label) {
         for slot in 0..SLOTS {
             code.store_number(Size::Double, kept_file(slot), 0);
         }
-        // Programs of 32 bits use these numbers for other calls.
+        // In 32-bit programs, these numbers are those of other calls.
         Registers::jump_if_of_32_bits(code, kept(REGISTERS), done);
         look_up_paths(code, done);
         look_up_call(code, PairLayout::ID);
@@ -95,7 +96,7 @@ impl<'a> Strings<'a> {
         keep_files(code, types, kept_file(0), |at| Registers::argument(kept(REGISTERS), at));
     }
 
-    /// Writes the code that copies these addresses from the call that was kept.
+    /// Writes code that copies these addresses from the kept begin.
     pub fn take_files(&self, code: &mut Code) {
         if self.types.is_none() {
             return;
@@ -110,7 +111,7 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes the code that makes the paths of the call.
+    /// Writes code that builds the paths of the call.
     fn make_paths(&self, code: &mut Code, types: &PathTypes) {
         let (is_open, absent, done) = (code.label(), code.label(), code.label());
         code.load(Size::Double, Register::R1, call_number());
@@ -133,7 +134,7 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes the code that keeps the name of the program that the thread is about to run.
+    /// Writes code that keeps the name of the program that the thread is about to run.
     fn keep_name(&self, code: &mut Code) {
         let done = code.label();
         for (number, argument) in runs() {
@@ -155,7 +156,7 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes the code that removes the string that `keep` has kept.
+    /// Writes code that removes the string that `keep` has kept.
     pub fn forget_name(&self, code: &mut Code) {
         let (is_kept, done) = (code.label(), code.label());
         jump_if_runs(code, is_kept);
@@ -168,8 +169,8 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes the code that copies the record from the stack, adds the strings, and writes it to the ring. `R0` is then 0, or
-    /// the error number.
+    /// Writes code that copies the record from the stack, adds the strings, and writes the record to the ring. `R0` gets 0
+    /// or the error number.
     pub fn output(&self, code: &mut Code) {
         let (done, written, has_strings) = (code.label(), code.label(), code.label());
         code.store(Size::Double, SAVED, RAW);
@@ -207,7 +208,7 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes the code that finds the name that was kept. If there is none, the call has no strings.
+    /// Writes code that finds the kept name. If there is none, the record gets no strings.
     fn find_name(&self, code: &mut Code) {
         let (runs_program, found, done) = (code.label(), code.label(), code.label());
         code.store_number(Size::Double, NAME, 0);
@@ -224,12 +225,12 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Returns the place on the stack where the address of a file is kept.
+/// Returns the place on the stack of a file's kept address.
 fn kept_file(slot: usize) -> Place {
     kept(KEPT_BYTES as i16).after(8 * slot)
 }
 
-/// Writes the code that keeps the path of the descriptor that a call closes. The files of the call are known.
+/// Writes code that keeps the path of the file descriptor that a call closes. The files of the call are known.
 fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
     code.load(Size::Double, Register::R1, SystemCall::id());
     code.jump_if(Condition::NotEqual, Register::R1, closes(), done);
@@ -242,7 +243,7 @@ fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
     keep_string(code);
 }
 
-/// Writes the code that keeps the text at the address in `R3` for the running thread.
+/// Writes code that keeps the text at the address in `R3` for the running thread.
 fn keep_string(code: &mut Code) {
     code.map(Register::R1, MapUse::Names);
     code.address(Register::R2, stack(OPEN_KEY));
@@ -250,7 +251,7 @@ fn keep_string(code: &mut Code) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Writes the code that sets `R0` to the address of the kept text of the running thread, or to 0 if there is none.
+/// Writes code that sets `R0` to the address of the text that is kept for the running thread; 0 if there is none.
 fn look_up_name(code: &mut Code) {
     code.map(Register::R1, MapUse::Names);
     code.address(Register::R2, stack(OPEN_KEY));
@@ -263,14 +264,14 @@ fn closes() -> i32 {
     number.and_then(|number| i32::try_from(number).ok()).unwrap_or(i32::MAX)
 }
 
-/// Writes the code that removes the name that was kept for the running thread.
+/// Writes code that removes the name that is kept for the running thread.
 pub(super) fn remove_name(code: &mut Code) {
     code.map(Register::R1, MapUse::Names);
     code.address(Register::R2, stack(OPEN_KEY));
     code.call(BPF_FUNC_MAP_DELETE_ELEM);
 }
 
-/// Writes the code that reads a string: the kept name, or memory of the program.
+/// Writes code that reads a string from the kept name, or from the memory of the program.
 fn write_string(code: &mut Code, place: StringPlace, room: &Room) {
     let read = |code: &mut Code| {
         let (is_of_program, done) = (code.label(), code.label());
@@ -290,7 +291,7 @@ fn write_string(code: &mut Code, place: StringPlace, room: &Room) {
     write_read_string(code, place, room, read, |_| {});
 }
 
-/// Writes the code that sets `R0` to the address of the record that is being written.
+/// Writes code that sets `R0` to the address of the record that is being built.
 fn look_up_record(code: &mut Code, absent: Label) {
     look_up_only(code, MapUse::Record);
     let found = code.label();
@@ -300,14 +301,13 @@ fn look_up_record(code: &mut Code, absent: Label) {
     code.here(found);
 }
 
-/// Writes the code that jumps to a label if the call that has ended runs a program. `R1` is the number of the call
-/// afterwards, in both cases.
+/// Writes code that jumps to `to` if the call that has ended runs a program. It always sets `R1` to the number of the call.
 fn jump_if_runs(code: &mut Code, to: Label) {
     code.load(Size::Double, Register::R1, call_number());
     runs().for_each(|(number, _)| code.jump_if(Condition::Equal, Register::R1, number, to));
 }
 
-/// Returns the number of each call that runs a program, and which of its arguments is the name.
+/// Returns the number of each call that runs a program, and the index of the argument that is the program's name.
 fn runs() -> impl Iterator<Item = (i32, usize)> {
     RUNS.into_iter().filter_map(|name| {
         let number = i32::try_from(system_calls::number(std::env::consts::ARCH, name)?).ok()?;

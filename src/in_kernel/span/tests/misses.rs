@@ -1,9 +1,9 @@
-//! Tests of programs that miss events: no span is wrong, and the open spans are dropped and counted.
+//! Tests of programs that miss events: no span is wrong, and open spans are dropped and counted.
 
 use super::*;
 
-/// Runs the programs, but not for the events for which `misses` returns true. Returns the number of spans of each key, the number
-/// of missed events, and the counters.
+/// Runs the programs, except for events for which `misses` returns true. Returns the number of spans for each key, the
+/// number of missed events, and the counters.
 fn with_misses(
     (prepared, codes): (&Prepared, &SpanCodes),
     all: &[Happened],
@@ -39,11 +39,10 @@ enum Doing {
     Sleeps,
 }
 
-/// Turns arbitrary events into events that a machine may have: only tasks that wait come to a CPU, and only those that sleep
-/// are woken.
+/// Makes events possible: only waiting tasks come to a CPU, and only sleeping tasks are woken.
 fn possible(prepared: &Prepared, events: Vec<Happened>, seed: u64) -> Vec<Happened> {
     let chosen = &mut Chosen(seed);
-    // Without wakeups, tasks wake up unseen.
+    // Without wakeup events, a sleeping task can be switched to, so it counts as waiting.
     let has_wakeups = prepared.inputs.iter().any(|input| input.real_name().starts_with("sched:sched_wakeup"));
     let asleep = if has_wakeups { Doing::Sleeps } else { Doing::Waits };
     let (mut tasks, mut running) = ([asleep; 6], [0usize; 2]);
@@ -78,7 +77,7 @@ fn possible(prepared: &Prepared, events: Vec<Happened>, seed: u64) -> Vec<Happen
     events.into_iter().filter_map(change).collect()
 }
 
-/// A span is identified by its key and its duration, which no other span has.
+/// A span is known by its key and its duration: no two spans have the same.
 #[test]
 fn no_span_is_made_of_two_events_between_which_one_was_missed() {
     for (selector, key) in [
@@ -112,7 +111,7 @@ fn no_span_is_made_of_two_events_between_which_one_was_missed() {
     }
 }
 
-/// Some switches of a CPU are reported to nobody. The next switch reveals them.
+/// Some switches of a CPU are reported to nobody. The next switch shows that they are missing.
 #[test]
 fn switches_that_do_not_follow_on_each_other_count_as_unseen() {
     let prepared = prepare("offcpu");

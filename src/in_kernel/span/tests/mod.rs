@@ -1,4 +1,4 @@
-//! The programs of spans give the same tables and counts as the span engine and the aggregator in perf-prof.
+//! Tests that the programs of spans give the same tables and counts as the span engine and the aggregator in perf-prof.
 
 mod pairs;
 
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// A span, with the type of its event and of its inputs.
+/// A span, with its event type and the types of its inputs.
 struct Prepared {
     span: Span,
     event: EventType,
@@ -45,7 +45,7 @@ impl Prepared {
 }
 
 impl SpanCodes {
-    /// Returns the program for an event; `None` if it does nothing for the table.
+    /// Returns the program for an event; `None` if the event does nothing for the table.
     fn of(&self, input: usize) -> Option<&Code> {
         self.codes.iter().find(|(of, _)| *of == input).map(|(_, code)| code)
     }
@@ -56,7 +56,7 @@ fn prepare(selector: &str) -> Prepared {
     prepare_with(selector, shipped)
 }
 
-/// Prepares the span of a selector with these formats of its events.
+/// Prepares the span of a selector. `shipped` returns the formats of its events.
 fn prepare_with(selector: &str, shipped: impl Fn(&str) -> Arc<EventFormat>) -> Prepared {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
@@ -83,7 +83,7 @@ fn definition(keys: &[&str], value: Option<&str>, filter: Option<&str>, measure:
     Definition { keys, value: value.map(str::to_owned), filter: filter.map(str::to_owned), limit: 1 << 20, measure }
 }
 
-/// An event of an input.
+/// An event that happens.
 struct Happened {
     input: usize,
     data: Vec<u8>,
@@ -97,11 +97,11 @@ fn comm(thread: u32) -> &'static [u8] {
     COMMS[thread as usize % COMMS.len()]
 }
 
-/// Returns random events, with few different values in the fields that are keys.
+/// Returns random events. The fields that are keys have few different values.
 fn happened(prepared: &Prepared, keys: &[(&str, &[i64])], seed: u64) -> Vec<Happened> {
     let chosen = &mut Chosen(seed);
     let mut time = 1_000_000_000;
-    // The tasks that run, if switches have to follow on each other.
+    // The running task of each CPU, if the switches must fit together.
     let mut running = (!keys.iter().any(|(name, _)| *name == "prev_pid")).then_some([0i32; 2]);
     let mut next = || {
         let input = chosen.below(prepared.inputs.len());
@@ -124,8 +124,8 @@ fn happened(prepared: &Prepared, keys: &[(&str, &[i64])], seed: u64) -> Vec<Happ
     (0..200).map(|_| next()).collect()
 }
 
-/// Sets the two tasks of a switch in its data. Returns the task that leaves. If `running` has the tasks that run on two CPUs,
-/// the task that leaves is the one that runs on this CPU, and the other one runs nowhere.
+/// Sets the two tasks of a switch in its data, and returns the task that leaves. If `running` contains the running tasks of
+/// two CPUs, the task that leaves is the running one, and the task that comes runs nowhere.
 fn switch_between_tasks(format: &EventFormat, data: &mut [u8], running: Option<(&mut [i32; 2], usize)>) -> u32 {
     let [prev, next] = ["prev_pid", "next_pid"].map(|name| format.field(name).unwrap().offset);
     let at = |data: &[u8], offset: usize| i32::from_ne_bytes(data[offset..offset + 4].try_into().unwrap());
@@ -179,7 +179,7 @@ fn in_perf_prof(prepared: &Prepared, definition: &Definition, all: &[Happened]) 
     (groups, found)
 }
 
-/// Returns the table and the counts of the programs. At most `most` spans are open.
+/// Returns the table and the counts of the programs. At most `most` spans can be open.
 fn in_kernel(codes: &SpanCodes, definition: &Definition, all: &[Happened], most: usize) -> (Groups, SpanCounters) {
     let mut machine = Machine::new((codes.shape.key_bytes, codes.shape.value_bytes));
     machine.open = Hash::new(codes.open_bytes);
@@ -202,7 +202,7 @@ fn in_kernel(codes: &SpanCodes, definition: &Definition, all: &[Happened], most:
     assert_eq!(words[SpanCounters::GENERATION_WORD..][..2], [0, 0]);
     let counts = &words[Counters::WORDS..SpanCounters::GENERATION_WORD];
     let counts = SpanCounters::from(<[u64; SpanCounters::WORDS]>::try_from(counts).unwrap());
-    // The entry of a task without an open span has the time 0.
+    // The entry of a task without an open span contains the time 0.
     let open = machine.open_values().iter().filter(|value| value[..8] != [0; 8]).count();
     assert_eq!(counts.opened, counts.ended + counts.dropped + open as u64);
     (groups, counts)
@@ -224,7 +224,7 @@ fn compare(selector: &str, definition: &Definition, keys: &[(&str, &[i64])]) {
         assert_eq!(rows(&found), rows(&expected), "{selector} {definition:?} seed {seed}");
         assert_eq!(found_counts, counts, "{selector} seed {seed}");
         ended += counts.ended * u64::from(!expected.is_empty());
-        // With room for few spans, the counts still fit together, which `in_kernel` checks.
+        // If few spans can be open, the counts still fit together, which `in_kernel` checks.
         let (_, few) = in_kernel(&codes, definition, &all, 2);
         assert!(few.without_room != 0, "{selector} seed {seed}");
     }
@@ -332,8 +332,8 @@ fn spans_of_the_scheduler_are_paired_and_added_up() {
     }
 }
 
-/// The engine of spans notices missing switches because the next switch does not follow on the last one. The programs have
-/// witnesses for that. So no switch is missing in this test.
+/// The engine finds a missing switch when the next switch does not fit, and programs find it with witnesses. So this test
+/// has no missing switches.
 #[test]
 fn waits_for_a_cpu_are_paired_and_added_up() {
     for (selector, keys, value) in [

@@ -1,4 +1,4 @@
-//! The spans of pairs that programs write are those that the engine makes of the samples of both events.
+//! Tests that pairs that programs write give the same spans as the samples of both events.
 
 use perf_prof_events::derive::{Derivation, PairSplitter};
 use perf_prof_format::{
@@ -11,12 +11,12 @@ use perf_prof_format::{
 use super::*;
 use crate::span::pairs::{KEPT_STRING_BYTES, PairCodes, pair_codes};
 
-/// Where the kernel has the registers of a call.
+/// The address of the registers of a call in the kernel.
 const REGISTERS: u64 = 0xffff_c900_0000_3f58;
-/// The calls; the last one is rt_sigreturn.
+/// The numbers of the calls. The last one is rt_sigreturn().
 const CALLS: [i64; 5] = [0, 1, 257, 35, 15];
 
-/// Prepares a span whose samples a program writes.
+/// Prepares a span for programs that write pairs.
 fn prepare_pairs(selector: &str) -> Prepared {
     let mut prepared = prepare_with(selector, |name| match selector.contains("str") {
         true => Arc::new(shipped(name).with_strings(&[ARGUMENTS.to_owned()]).unwrap()),
@@ -38,7 +38,7 @@ fn sample(data: &[u8], Running { process, thread, cpu }: Running, time: u64) -> 
     [&(9u64 | ((8 + body.len()) as u64) << 48).to_ne_bytes()[..], &body].concat()
 }
 
-/// A begin or an end of a call.
+/// The begin or the end of a call.
 struct Call {
     is_end: bool,
     id: i64,
@@ -57,12 +57,12 @@ impl Call {
         [common, self.id as u64].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Returns the registers.
+    /// Returns the registers of the call.
     fn registers(&self) -> Vec<u8> {
         let places = if self.is_of_32_bits { [40, 88, 96, 104, 112, 32] } else { [112, 104, 96, 56, 72, 64] };
         let mut registers = vec![0xa5; 168];
         let mut put = |at: usize, word: u64| registers[at..at + 8].copy_from_slice(&word.to_ne_bytes());
-        // A program of 32 bits may have anything in the upper halves.
+        // In a 32-bit program, the upper halves may contain anything.
         let upper = if self.is_of_32_bits { 7 << 32 } else { 0 };
         places.into_iter().zip(self.words).for_each(|(at, word)| put(at, word | upper));
         put(120, self.id as u64);
@@ -71,7 +71,7 @@ impl Call {
     }
 }
 
-/// Returns calls of several threads. The ends of some are missing.
+/// Returns calls of several threads. Some ends are missing.
 fn calls(seed: u64) -> Vec<Call> {
     let chosen = &mut Chosen(seed);
     let mut open: [Option<i64>; 4] = [None; 4];
@@ -98,7 +98,7 @@ fn calls(seed: u64) -> Vec<Call> {
     (0..300).map(|_| next()).collect()
 }
 
-/// An engine, and the records of the spans that the engine delivers.
+/// The span engine, and the records of the spans that it delivers.
 struct Engine<'a> {
     prepared: &'a Prepared,
     engine: Box<dyn Derivation>,
@@ -135,7 +135,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The programs of a span, on a machine.
+/// The programs of a span, and the machine on which they run.
 struct Programs {
     codes: [Code; 3],
     machine: Machine,
@@ -144,7 +144,7 @@ struct Programs {
 impl Programs {
     fn new(prepared: &Prepared) -> Programs {
         let of_input = |input: usize| prepared.inputs[input].format.tracepoint().unwrap();
-        // A live run has this filter for the names of calls.
+        // A live run has this filter for the option `name=`.
         let filter = prepared.span.spec().options.iter().any(|option| option.name == "name").then_some("id == 257");
         let filters = [0, 1].map(|input| filter.map(|text| Filter::parse(text, of_input(input)).unwrap()));
         let filters = [filters[0].as_ref(), filters[1].as_ref()];
@@ -156,7 +156,7 @@ impl Programs {
         Programs { codes, machine }
     }
 
-    /// Runs the program for a begin or an end, and returns the raw data of the pair that it writes.
+    /// Runs the program for a begin or an end. Returns the raw data of the pair if the program writes one.
     fn run(&mut self, call: &Call) -> Option<Vec<u8>> {
         let Running { process, thread, cpu } = call.running;
         let machine = &mut self.machine;
@@ -176,7 +176,7 @@ impl Programs {
     }
 }
 
-/// Compares both. `passes` says whether programs test all conditions of the span.
+/// Compares the spans of pairs with those of samples. `passes` says whether the programs test all conditions of the span.
 fn compare_pairs(selector: &str, passes: bool) {
     let prepared = prepare_pairs(selector);
     let mut splitter = PairSplitter::new(&prepared.inputs[0], &prepared.inputs[1]).unwrap();
@@ -218,7 +218,7 @@ fn pairs_are_the_spans_that_the_engine_makes_of_samples() {
     compare_pairs("syscall/failed, comm=bash|a/", true);
     compare_pairs("syscall/errno == \"EPERM\" || duration > 100000/", true);
     compare_pairs("syscall/comm ~ \"ba*\" && duration > 100000/", true);
-    // What programs cannot test, the engine does.
+    // The engine tests what programs cannot test.
     compare_pairs("syscall/comm ~ \"b?sh\" && errno != \"\"/", false);
 }
 
@@ -253,21 +253,21 @@ fn the_end_of_another_call_ends_nothing() {
     assert!(one_call(&mut programs, 15, -1).is_some());
     let SpanCounters { opened, ended, dropped, without_begin, .. } = programs.counts();
     assert_eq!((opened, ended, dropped, without_begin), (4, 1, 3, 3));
-    // No begin is kept for a thread that ends in a call.
+    // If a thread exits in a call, its begin is removed.
     let running = Running { process: 50, thread: 101, cpu: 1 };
     programs.run(&Call { is_end: false, id: 0, words: [0; 6], is_of_32_bits: false, running, time: 5000 });
     assert_eq!(programs.machine.open.len(), 1);
     assert_eq!(programs.machine.run(&programs.codes[2], &[0; 8]), 1);
     assert_eq!((programs.machine.open.len(), programs.counts().opened), (0, 5));
-    // The ends of these calls are not seen, and nothing is kept for them.
+    // These calls never return, so nothing is kept for them.
     for id in [60, 231] {
         assert_eq!(one_call(&mut programs, id, 0), None);
     }
     assert_eq!((programs.machine.open.len(), programs.counts().opened), (0, 7));
 }
 
-/// Runs the programs for a call. `strings` are those that can be read when it begins and when it ends. Returns the strings of
-/// the begin.
+/// Runs the programs for a call. `strings` contains the strings that can be read when the call begins, and those that can be
+/// read when it ends. Returns the strings of the begin.
 fn strings_of(id: i64, words: [u64; 6], strings: [&[(u64, &[u8])]; 2]) -> Vec<Option<Vec<u8>>> {
     let prepared = prepare_pairs("syscall/str/");
     let mut splitter = PairSplitter::new(&prepared.inputs[0], &prepared.inputs[1]).unwrap();
@@ -315,6 +315,6 @@ fn the_name_of_a_program_is_read_before_it_runs() {
     let name = || Some(b"/bin/true".to_vec());
     assert_eq!(strings_of(59, [0x7000, 0, 0, 0, 0, 0], [before, after])[0], name());
     assert_eq!(strings_of(322, [3, 0x7000, 0, 0, 0, 0], [before, after])[..2], [None, name()]);
-    // The memory contains another string at the end of the call.
+    // When the call ends, this memory contains another string.
     assert_eq!(strings_of(59, [0x7000, 0, 0, 0, 0, 0], [&[], after]), [const { None }; 6]);
 }

@@ -1,9 +1,10 @@
-//! Call chains in keys. A program takes the chain of an event into a buffer of its CPU, and finds the id that stands for it.
+//! Call chains in keys. A program takes the call chain of an event into a buffer of its CPU, and finds the id that stands
+//! for the chain.
 //!
-//! A hash takes only keys of one size, and each look-up reads the whole key. So the words of a chain are cut into segments,
-//! and a hash gives each segment an id. The key of a segment contains the id of the segment before it. So the id of the last
-//! segment stands for the whole chain: different chains never have the same id. The first words of a chain are the process
-//! and the length.
+//! All keys of a hash have the same size, and each lookup reads the whole key. So the words of a chain are divided into
+//! segments, and a hash gives each segment an id. The key of a segment contains the id of the segment before it. So the id
+//! of the last segment stands for the whole chain: different chains have different ids. The first words of a chain are the
+//! process and the length.
 
 mod programs;
 mod read;
@@ -24,33 +25,35 @@ use crate::{
     select::{SCRATCH, look_up_only},
 };
 
-/// The words of a segment.
+/// The number of words in a segment.
 const SEGMENT: usize = 16;
-/// The size of a segment's key: the id of the segment before it (0 for the first one), and its words.
+/// The size of a segment's key: the id of the segment before (0 for the first one), and the words.
 pub const KEY_BYTES: usize = 8 * (1 + SEGMENT);
 /// The size of a segment's value: its id.
 pub const VALUE_BYTES: usize = 8;
-/// The number of bytes of the longest chain. It has all bits that such a size (a multiple of 8) can have, so it is a mask too.
+/// The size of the frames of the longest chain, in bytes. All sizes are multiples of 8, and none has a bit that this size
+/// lacks, so it is a mask too.
 const MOST_BYTES: i32 = 8 * MOST_FRAMES as i32;
 
 /// The register with the address of the buffer.
 const BUFFER: Register = Register::R7;
-/// The offsets in the buffer: the last id that the CPU gave, the id for a new segment, and the first segment's key.
+/// The offsets in the buffer: the last id that the CPU gave, the id for a new segment, and the key of the first segment.
 const LAST_ID: i16 = 0;
 const NEW_ID: i16 = 8;
 const FIRST_KEY: i16 = 16;
-/// The offset of the first word: the process, the bytes of all frames, and the bytes of the kernel's frames.
+/// The offset of the first word: the process, the size of all frames, and the size of the kernel's frames.
 const LENGTHS: i16 = FIRST_KEY + 8;
-/// The offset of the time at which the process got its present mappings; 0 if that was before the run.
+/// The offset of the time at which the process got its present mappings; 0 if it was before the run.
 const SINCE: i16 = LENGTHS + 8;
 /// The offset of the frames.
 const FRAMES: i16 = SINCE + 8;
-/// The words before the frames.
+/// The number of words before the frames.
 const HEADER: usize = 2;
-/// The size of the buffer. For the verifier, the frames of a process may start behind the most frames of the kernel.
+/// The size of the buffer. The verifier assumes that frames of a process may start after the maximum number of kernel
+/// frames.
 pub const BUFFER_BYTES: usize = FRAMES as usize + 2 * MOST_BYTES as usize;
 
-/// The distance between two ids of a CPU. It is larger than all numbers of CPUs, so no two CPUs give the same id.
+/// The distance between two ids of a CPU. It is larger than the number of any CPU, so no two CPUs give the same id.
 const ID_STEP: i32 = 1 << 16;
 
 /// Fails if programs cannot take these chains.
@@ -63,8 +66,8 @@ pub fn check(chains: Option<Chains>, ids: PidNamespace) -> Result<Chains, Unsuit
     }
 }
 
-/// Writes the code that stores the id of the event's chain at a place on the stack. It jumps to `refused` if there is no room
-/// for a segment. It changes `R7` and the scratch place.
+/// Writes code that stores the id of the event's call chain at `id` on the stack. It jumps to `refused` if the hash of
+/// segments is full. Changes `R7` and `SCRATCH`.
 pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
     look_up_only(code, MapUse::Chain);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
@@ -75,14 +78,14 @@ pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
     code.store_number(Size::Word, SCRATCH.base.at(SCRATCH.offset + 4), 0);
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
-    // First, the place of the id has the hash.
+    // Until the id is found, its place contains the hash.
     code.store(Size::Double, id, Register::R0);
     find_id(code, chains, id, refused);
     code.store(Size::Double, id, Register::R0);
 }
 
-/// Takes the frames into the buffer, with the words before them and zeros behind them. The lower half of the scratch place
-/// then is the number of their bytes.
+/// Writes code that takes the frames into the buffer, with the words before them and zeros after them. The lower half of
+/// `SCRATCH` gets the size of the frames.
 fn take(code: &mut Code, Chains { kernel, user, most }: Chains, refused: Label) {
     let most = 8 * i32::from(most);
     code.copy(Register::R0, 0);
@@ -91,7 +94,7 @@ fn take(code: &mut Code, Chains { kernel, user, most }: Chains, refused: Label) 
         code.address(Register::R2, BUFFER.at(FRAMES));
         get_stack(code, 0, most);
     }
-    // The program runs alone on its CPU, so it can keep numbers in the buffer.
+    // No other program runs on this CPU at the same time, so the buffer can hold numbers.
     code.store(Size::Double, BUFFER.at(LENGTHS), Register::R0);
     if user {
         let (no_room, taken) = (code.label(), code.label());
@@ -117,22 +120,22 @@ fn take(code: &mut Code, Chains { kernel, user, most }: Chains, refused: Label) 
     }
 }
 
-/// Writes the code that copies frames to the address in `R2`, and sets `R0` to the number of their bytes. If the kernel
-/// cannot follow the stack now, there are no frames, as in a sample.
+/// Writes code that copies frames to the address in `R2`, and sets `R0` to their size in bytes. If the kernel cannot follow
+/// the stack, there are no frames, as in a sample.
 fn get_stack(code: &mut Code, flags: u64, most: i32) {
     let fits = code.label();
     code.copy(Register::R1, CONTEXT);
     code.set(Register::R4, flags);
     code.call(BPF_FUNC_GET_STACK);
-    // An error is a negative number, and so a large one here.
+    // An error is negative, so it is large as an unsigned number.
     code.jump_if(Condition::LessOrEqual, Register::R0, most, fits);
     code.copy(Register::R0, 0);
     code.here(fits);
     code.operate(Operation::And, Register::R0, MOST_BYTES);
 }
 
-/// Writes the words before the frames. `R0` is the number of bytes of the frames of the process, and then of all frames. A
-/// chain without frames of a process is the same in all processes.
+/// Writes code that writes the words before the frames. `R0` is the size of the process's frames, and then the size of all
+/// frames. A chain without frames of a process is the same for all processes.
 fn note_process(code: &mut Code, has_user: bool, refused: Label) {
     code.load(Size::Double, Register::R1, BUFFER.at(LENGTHS));
     code.store_number(Size::Double, BUFFER.at(SINCE), 0);
@@ -140,7 +143,7 @@ fn note_process(code: &mut Code, has_user: bool, refused: Label) {
     let only_kernel = code.label();
     code.copy(Register::R2, Register::R1);
     code.operate(Operation::Add, Register::R1, Register::R0);
-    // The test always succeeds. It is there for the verifier, which does not track numbers that are in the buffer.
+    // The test always succeeds. The verifier needs it, because it does not track numbers in the buffer.
     code.jump_if(Condition::Greater, Register::R1, MOST_BYTES, refused);
     code.operate(Operation::And, Register::R1, MOST_BYTES);
     code.copy(Register::R3, Register::R1);
@@ -172,7 +175,7 @@ fn note_process(code: &mut Code, has_user: bool, refused: Label) {
     code.operate(Operation::And, Register::R0, MOST_BYTES);
 }
 
-/// Sets `R0` to the id of the chain in the buffer. The hash of the segments is in the place `hash`.
+/// Writes code that sets `R0` to the id of the chain in the buffer. The place `hash` contains the hash of segments.
 fn find_id(code: &mut Code, Chains { most, .. }: Chains, hash: Place, refused: Label) {
     let found = code.label();
     let segments = (HEADER + usize::from(most)).div_ceil(SEGMENT);
@@ -183,14 +186,14 @@ fn find_id(code: &mut Code, Chains { most, .. }: Chains, hash: Place, refused: L
             code.load(Size::Word, Register::R1, SCRATCH);
             let frames_so_far = SEGMENT * (segment + 1) - HEADER;
             code.jump_if(Condition::LessOrEqual, Register::R1, 8 * frames_so_far as i32, found);
-            // The id takes the place of the last word, which has been looked up.
+            // The id replaces the last word, which is no longer needed.
             code.store(Size::Double, BUFFER.at(key.offset + 8 * SEGMENT as i16), Register::R0);
         }
     }
     code.here(found);
 }
 
-/// Sets `R0` to the id of a segment. A new segment gets a new id.
+/// Writes code that sets `R0` to the id of a segment. A new segment gets a new id.
 fn find_segment(code: &mut Code, key: Place, hash: Place, refused: Label) {
     let (known, found) = (code.label(), code.label());
     look_up(code, key, hash);

@@ -1,6 +1,5 @@
-//! The programs that note when a process got its present mappings. An exec replaces the mappings, and a new process may have
-//! the id of one that has ended. So chains from before and after such a change are different, even if their addresses are
-//! equal.
+//! The programs that note when a process got its present mappings. An exec replaces the mappings, and a new process may get
+//! the id of an exited process. So chains from before and after such a change differ, even if their addresses are equal.
 
 use perf_prof_format::{
     abi::bpf::{BPF_ANY, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_UPDATE_ELEM},
@@ -14,11 +13,11 @@ use crate::{
     select::{SCRATCH, offset_of},
 };
 
-/// The place of the time on the stack, below the scratch place.
+/// The place of the time on the stack, below `SCRATCH`.
 const TIME: i16 = SCRATCH.offset - 8;
 
-/// Returns the program that notes the time for a new process (`sched:sched_process_fork`) or at the end of an exec
-/// (`sched:sched_process_exec`). `child` is the field with the new process; `None` for the running process.
+/// Returns the program that notes the time for a new process (`sched:sched_process_fork`), or at an exec
+/// (`sched:sched_process_exec`). `child` is the field that contains the new process; `None` stands for the running process.
 pub fn renew_program(format: &EventFormat, child: Option<&str>) -> Result<Program, Unsuited> {
     renew_code(format, child).map(|code| code.program())
 }
@@ -27,7 +26,7 @@ pub(super) fn renew_code(format: &EventFormat, child: Option<&str>) -> Result<Co
     let mut code = Code::new();
     start(&mut code);
     match child {
-        // A new thread gets an entry too, which nothing reads.
+        // A new thread gets an entry too, which nobody reads.
         Some(field) => code.load(Size::Word, Register::R1, CONTEXT.at(offset_of(format, field)?)),
         None => Number::Process.load(&mut code, Register::R1),
     }

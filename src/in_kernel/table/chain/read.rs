@@ -1,4 +1,4 @@
-//! Puts the segments of chains together again.
+//! Puts the segments of call chains together again.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ pub struct ChainAt {
     pub id: u64,
 }
 
-/// The segments of chains, by their ids.
+/// The segments of chains, by id.
 #[derive(Debug, Default)]
 pub struct Segments(HashMap<u64, SegmentKey>);
 
-/// The id of the previous segment, and the words of this segment.
+/// The id of the segment before, and the words of this segment.
 #[derive(Clone, Copy, Debug)]
 struct SegmentKey {
     before: u64,
@@ -27,7 +27,7 @@ struct SegmentKey {
 }
 
 impl Segments {
-    /// Adds a segment as the hash has it.
+    /// Adds a segment, given by its key and its value in the hash.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let word = |bytes: &[u8], at: usize| {
             let bytes = bytes.get(8 * at..).and_then(|bytes| bytes.first_chunk());
@@ -37,12 +37,12 @@ impl Segments {
         self.0.insert(word(value, 0), SegmentKey { before: word(key, 0), words });
     }
 
-    /// Returns the memory that they take.
+    /// Returns the memory of the segments, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.capacity() * size_of::<(u64, SegmentKey)>()
     }
 
-    /// Returns the chain for which an id stands; `None` if a segment of it is not known.
+    /// Returns the chain that an id stands for; `None` if one of its segments is unknown.
     pub fn chain(&self, id: u64) -> Option<AddressChain> {
         let mut segments = vec![self.0.get(&id)?];
         while let Some(&&SegmentKey { before, .. }) = segments.last()

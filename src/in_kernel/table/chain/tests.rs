@@ -1,4 +1,4 @@
-//! Tests of call chains in keys: rows are added up by chains in the same way as the aggregator does it.
+//! Tests of call chains in keys: rows are added up by chain as the aggregator does.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,7 +38,7 @@ fn machine(shape: &Shape) -> Machine {
     machine
 }
 
-/// Returns the chains of the rows with their counts. Each chain has to be there once for each process and time.
+/// Returns the chains of the rows and their counts. Each chain must occur once for each process and time.
 fn rows(machine: &Machine, shape: &Shape) -> Vec<(AddressChain, u64)> {
     let mut segments = Segments::default();
     machine.segments().iter().for_each(|(key, value)| segments.add(key, value));
@@ -47,7 +47,7 @@ fn rows(machine: &Machine, shape: &Shape) -> Vec<(AddressChain, u64)> {
     rows.map(|row| (segments.chain(row.chain.unwrap().id).unwrap(), row.count)).collect()
 }
 
-/// Returns a part of a chain. Parts of several chains often start or end with the same frames.
+/// Returns a part of a chain. Several parts often start or end with the same frames.
 fn frames(chosen: &mut Chosen, start: u64) -> Vec<u64> {
     let length = *chosen.one(&[0, 1, 2, 13, 14, 15, 16, 29, 30, 31, 62, 126, 127, 128, 140]);
     let (same, zeros) = (chosen.below(length + 1), chosen.below(2) == 0);
@@ -105,7 +105,7 @@ fn a_stack_that_cannot_be_followed_has_no_frames() {
     let (code, shape) = code(&["_stack"], Some(ALL), PidNamespace::First).unwrap();
     let mut machine = machine(&shape);
     machine.ids = (3, 3);
-    // The machine returns -EFAULT for these.
+    // For these frames, the machine returns -EFAULT.
     let failing = vec![u64::MAX];
     for chain in [(failing.clone(), failing.clone()), (vec![1], failing), (vec![], vec![]), (vec![], vec![0])] {
         machine.chain = chain;

@@ -1,4 +1,4 @@
-//! Random declarations for an event.
+//! Makes random declarations for an event.
 
 use perf_prof_events::aggregate::{Buckets, Definition, LinearRanges, Measure};
 use perf_prof_format::{
@@ -8,7 +8,7 @@ use perf_prof_format::{
 
 use super::records::Chosen;
 
-/// Members that keys may be, beside fields.
+/// The members that random keys contain, besides fields.
 const MEMBERS: [&str; 7] = ["_pid", "_tid", "_cpu", "_comm", "_event", "common_pid", "common_type"];
 
 /// Returns a random declaration whose keys and sum the event has.
@@ -33,7 +33,7 @@ fn buckets(chosen: &mut Chosen) -> Buckets {
     Buckets::linear(ranges, divisor).unwrap()
 }
 
-/// Returns a filter that some of the records may pass.
+/// Returns a random filter that some of the records may pass.
 pub fn filter(format: &EventFormat, samples: &[Vec<u8>], chosen: &mut Chosen) -> Option<String> {
     let tests: Vec<String> = (0..chosen.below(4)).filter_map(|_| comparison(format, samples, chosen)).collect();
     let mut tests = tests.into_iter();
@@ -65,7 +65,7 @@ fn comparison(format: &EventFormat, samples: &[Vec<u8>], chosen: &mut Chosen) ->
         ];
         return Some(format!("{name} {}", chosen.one(&patterns)));
     }
-    // Filters compare the whole field by its type. A filter of an unsigned field takes no negative number.
+    // A filter compares the whole field, by its type. For an unsigned field, it takes no negative number.
     let number = match value {
         Value::Bool(on) => i64::from(on),
         Value::Int(number) if field.signed => number,

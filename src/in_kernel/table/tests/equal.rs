@@ -1,4 +1,4 @@
-//! A program and the aggregator give the same table for the same records.
+//! Tests that a program and the aggregator make the same table of the same records.
 
 use perf_prof_events::{
     aggregate::{Amount, Groups, Memo},
@@ -13,7 +13,7 @@ use super::{
     *,
 };
 
-/// A record, and the task, the CPU and the comm that the program sees.
+/// A record, and what a program sees when it happens: the task, the CPU and the comm.
 struct Happened {
     record: Vec<u8>,
     data: Vec<u8>,
@@ -21,7 +21,7 @@ struct Happened {
     comm: &'static [u8],
 }
 
-/// The tasks of all records: the idle task and others.
+/// The tasks of all records: the idle task, and others.
 const TASKS: [(u32, u32, &[u8]); 4] =
     [(0, 0, b"swapper"), (100, 101, b"swapper/1"), (4_000_000, 4_000_001, b"fifteen letters"), (7, 7, b"bash")];
 
@@ -32,7 +32,7 @@ fn happened(format: &perf_prof_format::tracefs::EventFormat, time: u64, chosen: 
     Happened { record: record(&data, running, time), data, running, comm }
 }
 
-/// Adds the rows of the program to `groups` and returns its counters. The hash has room for `limit` rows.
+/// Runs the program, adds its rows to `groups`, and returns its counters. The hash holds at most `limit` rows.
 fn in_kernel(code: &Code, shape: &Shape, limit: usize, all: &[Happened], groups: &mut Groups) -> Counters {
     let mut machine = Machine::new((shape.key_bytes, shape.value_bytes));
     machine.table.limit = limit;
@@ -44,7 +44,7 @@ fn in_kernel(code: &Code, shape: &Shape, limit: usize, all: &[Happened], groups:
             comm[7..9].copy_from_slice(&[b'/', b'0' + cpu as u8]);
         }
         (machine.ids, machine.cpu, machine.comm, machine.time) = ((process, thread), cpu, comm, time as u64);
-        // The kernel has a pointer in place of the common fields.
+        // In place of the common fields, a program gets a pointer of the kernel.
         let context = [&0xffff_8880_0123_4560u64.to_ne_bytes()[..], &event.data[8..]].concat();
         assert_eq!(machine.run(code, &context), 1);
     }
@@ -54,7 +54,8 @@ fn in_kernel(code: &Code, shape: &Shape, limit: usize, all: &[Happened], groups:
     Counters::from(machine.counters())
 }
 
-/// Compares the program and the aggregator for a random declaration and random records. Returns why there is no program.
+/// Compares the program and the aggregator for a random declaration and random records. Fails if the declaration cannot be
+/// compiled.
 fn compare(seed: u64) -> Result<(), Unsuited> {
     let mut chosen = Chosen(seed);
     let format = &records::any(&mut chosen);
@@ -82,7 +83,7 @@ fn compare(seed: u64) -> Result<(), Unsuited> {
     let said = || format!("seed {seed}: {} {definition:?} {selected:?}\n{code}", event.shown_name());
     assert_eq!(found.iter().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>(), "{}", said());
     assert_eq!((counters.refused, counters.own, expected.skipped()), (0, 0, 0), "{}", said());
-    // With too little room, the sums of the rows and of the refused events still add up to the sum of all events.
+    // If the table is too small, the sums of the rows and of the refused events still add up to the sum of all events.
     let mut few = Groups::new(definition.clone());
     let counters = in_kernel(&code, &shape, 2, &records, &mut few);
     let refused = match (few.total(), shape.refused(&counters)) {
@@ -99,7 +100,7 @@ fn compare(seed: u64) -> Result<(), Unsuited> {
 #[test]
 fn programs_and_aggregators_give_the_same_tables() {
     let unsuited: Vec<Unsuited> = (0..300).filter_map(|seed| compare(seed).err()).collect();
-    // Most declarations are suited, or else little would be compared.
+    // Most declarations must compile, or the test would compare little.
     assert!(unsuited.len() < 150, "{}: {unsuited:?}", unsuited.len());
 }
 

@@ -17,7 +17,7 @@ fn counts(keys: &[&str]) -> Definition {
     Definition { keys, value: None, filter: None, limit: 1000, measure: Measure::Sum }
 }
 
-/// Returns the code for an event of the shipped formats.
+/// Returns the code and the layout for an event of the shipped formats.
 fn code_of(name: &str, definition: &Definition) -> Result<(Code, Shape), Unsuited> {
     let event = event(&shipped(name));
     let plan = Plan::new(definition, &event).unwrap();
@@ -155,7 +155,7 @@ fn own_events_are_counted_after_the_selection_and_before_the_filter() {
     assert_eq!(refused, Err(Unsuited::PidNamespace));
 }
 
-/// Returns the range of a number as the program finds it.
+/// Returns the range of a number, as the program finds it.
 fn range(buckets: Buckets, number: u64, numbers: Numbers) -> Option<perf_prof_events::aggregate::Place> {
     let mut code = Code::new();
     code.set(ADDED, number);

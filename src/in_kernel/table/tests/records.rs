@@ -1,4 +1,4 @@
-//! Events of the shipped formats, and random records of them.
+//! The events of the shipped formats, and random records of them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,7 +27,7 @@ pub fn shipped(name: &str) -> Arc<EventFormat> {
     SHIPPED.format(system, name).unwrap().unwrap()
 }
 
-/// Returns the type of an event as it is captured.
+/// Returns the event type with the members that a live run captures.
 pub fn event(format: &Arc<EventFormat>) -> EventType {
     let members = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
     EventType {
@@ -38,7 +38,7 @@ pub fn event(format: &Arc<EventFormat>) -> EventType {
     }
 }
 
-/// The task and the CPU of an event.
+/// The task and the CPU in which an event happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
     pub process: u32,
@@ -57,11 +57,11 @@ pub fn record(data: &[u8], running: Running, time: u64) -> Vec<u8> {
     [&header.to_ne_bytes()[..], &body].concat()
 }
 
-/// Numbers that are chosen by a seed.
+/// Chooses numbers at random, starting with a seed.
 pub struct Chosen(pub u64);
 
 impl Chosen {
-    /// Returns a number (SplitMix64).
+    /// Returns the next random number (SplitMix64).
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -70,22 +70,22 @@ impl Chosen {
         mixed ^ mixed >> 31
     }
 
-    /// Returns a number below another one.
+    /// Returns a random number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
-    /// Returns one of several things.
+    /// Returns a random element.
     pub fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 }
 
-/// Texts of fields. Behind a NUL, there may be anything.
+/// Texts of fields. After a NUL, anything may follow.
 const TEXTS: [&[u8]; 6] =
     [b"\0\0", b"bash\0", b"bash\0\x80\x01", b"kworker/0:1\0", b"a\0", b"abababababababababababababababababab"];
 
-/// Returns the data of a random record. Fields have few different values, so that keys come again.
+/// Returns the data of a random record. Fields have few different values, so that keys occur again.
 pub fn data(format: &EventFormat, thread: u32, chosen: &mut Chosen) -> Vec<u8> {
     let end = format.fields().iter().map(|field| field.offset + field.size).max().unwrap_or(8);
     let mut data = vec![0; end.next_multiple_of(8) + 4];
