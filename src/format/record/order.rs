@@ -204,8 +204,8 @@ impl Sorter {
     }
 
     /// Drops the chunks before the first chunk that holds a pending or ready record. Chunks are dropped in the order in
-    /// which they were added. So an old chunk of one ring keeps newer chunks of other rings, but not longer than one
-    /// round.
+    /// which they were added. So an old chunk of one ring keeps newer chunks of other rings in memory, but not
+    /// longer than one round.
     fn drop_unused_chunks(&mut self) {
         let first = self.first;
         let lowest = |records: &[SortedRecord]| records.iter().map(|record| record.chunk.wrapping_sub(first)).min();

@@ -41,8 +41,8 @@ pub struct Block {
     /// The number of samples in the block.
     pub samples: u32,
     /// The number of side-band records in the block: records about tasks, mappings and lost events. Ends of rounds and
-    /// throttle records do not count. A replay delivers them only if the program requests them, or together with the
-    /// samples around them.
+    /// throttle records do not count. A replay delivers such a record only if the program requests it, or together with
+    /// the samples around it.
     pub side_band: u32,
     /// The number of side-band records in the section before this block.
     pub side_band_from: u32,

@@ -42,8 +42,7 @@ pub(crate) const BYTES_PER_CALL: u64 = 8 << 20;
 const PILES: usize = 64;
 
 /// The memory that a pending record takes in addition to its block, in bytes: an entry in a pile, an entry in the list
-/// of released records, and space for sorting this list. A pile may have space for twice as many entries as it has. The
-/// constant covers this too.
+/// of released records, and space for sorting this list. A pile may have space for twice as many entries as it has.
 const INDEX_PER_RECORD: usize = 3 * size_of::<SortedRecord>();
 
 /// The minimum memory that is counted for a block, in bytes. Even a block with one short record takes a page.
@@ -71,8 +70,8 @@ pub(crate) struct Merger {
     /// `None` if loading has not started since then.
     left_over: Option<(usize, usize)>,
     /// The blocks with records that were not delivered yet. The element at index 0 is the block with the number
-    /// `first`. The consecutive blocks of a stream are [`stride`] apart. The numbers of all streams alternate, so they
-    /// are never far apart.
+    /// `first`. The consecutive blocks of a stream are [`stride`] apart. The numbers of all streams alternate, so the
+    /// numbers are never far apart.
     chunks: VecDeque<Option<Loaded>>,
     first: u32,
     /// The number of bytes of the blocks in `chunks`, and the number of these blocks.

@@ -1,6 +1,6 @@
-//! Decides which system calls BPF programs pair in the kernel if their samples are needed, and starts these programs. A
-//! program writes one record for each call that passes the filters. The tracepoints are then not opened, so the
-//! decision comes before the events are opened.
+//! Decides for which system calls BPF programs pair begin and end in the kernel although the run needs their samples.
+//! Starts these programs. A program writes one record for each call that passes the filters. The tracepoints are then not
+//! opened, so the decision comes before the events are opened.
 
 use anyhow::{Context as _, Result};
 use perf_prof_capture::{Capture, EventRequest, Writer};

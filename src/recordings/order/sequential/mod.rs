@@ -142,8 +142,8 @@ impl Window {
     }
 
     /// Ends a round of `perf stat record`. Records of counts have no times and are delivered in the order of the input.
-    /// For sorting, records after the round get a later time than the records of the round. So the round is delivered
-    /// at once.
+    /// For sorting, records after the round get a later time than the records of the round. So the round can be
+    /// delivered at once.
     fn end_round_of_counts(&mut self) {
         self.before = self.newest.saturating_add(1);
         self.newest = self.before;
