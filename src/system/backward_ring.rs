@@ -1,13 +1,14 @@
-//! A ring that the kernel overwrites. The kernel writes each record in front of the one before (`attr.write_backward`),
-//! so the newest record is at the head, and the older ones follow it.
+//! A ring that the kernel overwrites. The kernel writes each record in front of the previous one
+//! (`attr.write_backward`). So the newest record is at the head, and older records follow it.
 //!
-//! The head starts at 0 and decreases (`perf_output_begin_backward()` in `kernel/events/ring_buffer.c`). Nobody tells the
-//! kernel how far the ring was read: the mapping is for reading only, so the kernel never waits and never drops a record. A
-//! reader copies the bytes, and looks at the head again: what the kernel wrote meanwhile has replaced the oldest bytes.
+//! The head starts at 0 and decreases (`perf_output_begin_backward()` in `kernel/events/ring_buffer.c`). The mapping is
+//! read-only, so the reader cannot move a tail. Therefore the kernel never waits and never drops a record. A reader
+//! copies the bytes and then loads the head again. What the kernel wrote between the two loads has replaced the oldest
+//! bytes.
 //!
-//! The kernel moves the head after it has written a record. An interrupt may write further records meanwhile, and the head
-//! moves when all of them are complete (`perf_output_put_handle()`). So a reader does not know how many bytes are being
-//! written. But when the head moves again, all bytes that were being written before are complete.
+//! The kernel moves the head after it has written a record. An interrupt may write further records in between. The head
+//! then moves when all of these records are complete (`perf_output_put_handle()`). So a reader does not know how many
+//! bytes are being written. But when the head moves again, all bytes that were being written earlier are complete.
 
 use std::{
     os::fd::BorrowedFd,
@@ -20,7 +21,7 @@ use rustix::thread::{MembarrierCommand, membarrier, sched_getcpu};
 
 use super::{call::CallError, ring::Ring};
 
-/// A position in a backward ring: how many bytes were written before it. Positions only grow.
+/// A position in a backward ring: the number of bytes that the kernel wrote before it. Positions only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written(pub u64);
 
@@ -28,11 +29,11 @@ pub struct Written(pub u64);
 #[derive(Debug)]
 pub struct BackwardRing(Ring);
 
-/// The bytes that were copied out of a backward ring. The kernel may have overwritten the oldest of them during the copy;
-/// [`BackwardRing::remove_overwritten`] removes these.
+/// The bytes that were copied out of a backward ring. The kernel may have overwritten the oldest bytes during the copy;
+/// [`BackwardRing::remove_overwritten`] removes these bytes.
 #[derive(Debug)]
 pub struct RawCopy {
-    /// Whole records and, at the end, perhaps a part of one. The newest record is the first one.
+    /// Whole records. The newest record is the first one. The last record may be cut off.
     pub bytes: Vec<u8>,
     /// The position of the newest byte. The next copy can begin here.
     pub until: Written,
@@ -48,8 +49,8 @@ impl RawCopy {
     }
 }
 
-/// More bytes than the kernel can be writing into a ring at any moment. A record has less than 64 KiB. Four contexts can
-/// interrupt one another, each of them several times.
+/// An upper bound for the bytes that the kernel is writing into a ring at one moment. A record is smaller than 64 KiB.
+/// Four contexts (task, softirq, hardirq, NMI) can interrupt one another, each of them several times.
 const UNFINISHED: u64 = 1 << 20;
 
 impl BackwardRing {
@@ -63,57 +64,58 @@ impl BackwardRing {
         self.0.size()
     }
 
-    /// Returns how many bytes were written into the ring so far.
+    /// Returns how many bytes the kernel has written into the ring so far.
     pub fn written(&self) -> Written {
         Written(self.0.head().wrapping_neg())
     }
 
-    /// Copies what was written after the position `since`, as far as it is still there. The copy may contain torn records
-    /// until all writes that were in progress have ended: [`BackwardRing::is_settled`] or [`have_writers_ended_on`] says so,
-    /// or [`await_writers`] waits for them.
+    /// Copies the bytes that were written after the position `since` and are not overwritten yet. The copy may contain
+    /// torn records until all writes that were in progress have ended. [`BackwardRing::is_settled`] and
+    /// [`have_writers_ended_on`] check this, and [`await_writers`] waits for it.
     pub fn copy(&self, since: Written) -> RawCopy {
         let (mut bytes, until) = (Vec::new(), self.written());
         let wanted = until.0.saturating_sub(since.0);
         self.0.copy_to(until.0.wrapping_neg(), wanted.min(self.size() as u64) as usize, &mut bytes);
-        // The copy happens before the head is loaded again.
+        // This fence makes the copy happen before the head is loaded again.
         fence(Ordering::Acquire);
         RawCopy { bytes, wanted, until, after: self.written() }
     }
 
-    /// Returns whether all bytes that were being written during the copy are written now: the head has moved since, or the
-    /// copy is far from these bytes.
+    /// Returns whether all bytes that were being written during the copy are complete now. They are complete if the
+    /// head has moved since, or if the copy is far from the bytes being written.
     pub fn is_settled(&self, raw: &RawCopy) -> bool {
         let unfinished = UNFINISHED.min(self.size() as u64 / 2);
         let during = raw.after.0.saturating_sub(raw.until.0);
         raw.wanted + during + unfinished <= self.size() as u64 || self.written() != raw.after
     }
 
-    /// Removes the bytes that were overwritten since the copy began. They are at the end of the copy, where the oldest
-    /// records are.
+    /// Removes the bytes that were overwritten since the copy began. These bytes are at the end of the copy, where the
+    /// oldest records are.
     pub fn remove_overwritten(&self, copy: &mut RawCopy) {
         let during = self.written().0.saturating_sub(copy.until.0);
         copy.bytes.truncate((self.size() as u64).saturating_sub(during) as usize);
     }
 }
 
-/// Returns whether the kernel has completed all records that it was writing into the ring of this CPU. This is so if this
-/// thread runs on the CPU: no other thread runs there while the kernel writes a record.
+/// Returns whether this thread runs on `cpu`. If so, the kernel has completed all records that it was writing into the
+/// ring of this CPU: no thread runs on a CPU while the kernel writes a record there.
 pub fn have_writers_ended_on(cpu: u32) -> bool {
     sched_getcpu() == cpu as usize
 }
 
-/// Waits until everything that the kernel is writing into any ring now has been written.
+/// Waits until the kernel has completed all records that it is writing now, in all rings.
 pub fn await_writers() {
-    /// Much longer than a record takes.
+    /// Much longer than the kernel needs for a record.
     const LONG: Duration = Duration::from_millis(20);
-    // The kernel writes a record in an RCU critical section (`perf_output_begin()` to `perf_output_end()`), and this call waits
-    // for all of these. It fails if CPUs have no timer tick (nohz_full).
+    // The kernel writes a record in an RCU critical section (from `perf_output_begin()` to `perf_output_end()`).
+    // membarrier waits for all critical sections that have begun. The call fails if CPUs have no timer tick
+    // (nohz_full).
     if membarrier(MembarrierCommand::Global).is_err() {
         thread::sleep(LONG);
     }
 }
 
-// For tests, also those of other crates.
+// Used by tests, including tests of other crates.
 impl BackwardRing {
     /// Makes a ring in anonymous memory that contains no records yet. [`BackwardRing::write`] writes as the kernel would.
     pub fn fake(size: usize) -> Result<Self, CallError> {
@@ -146,7 +148,7 @@ mod tests {
 
     const SIZE: usize = 4096;
 
-    /// Returns a record of `size` bytes: its size, and its number in the other bytes.
+    /// Returns a record of `size` bytes. The header contains the size, and the other bytes repeat the number.
     fn record(number: u32, size: usize) -> Vec<u8> {
         let mut bytes = number.to_ne_bytes().repeat(size / 4);
         bytes[..4].copy_from_slice(&(size as u32).to_ne_bytes());
@@ -176,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// The newest records come first, without a gap, and none of them is torn, whatever is written during the copy.
+        /// Holds for every amount of data that is written during the copy.
         #[test]
         fn a_copy_has_the_newest_records_without_a_gap(before in sizes(), since in 0usize..120, during in sizes()) {
             let ring = BackwardRing::fake(SIZE).unwrap();
@@ -196,14 +198,15 @@ mod tests {
             let found = numbers(&copied.bytes);
             let expected: Vec<u32> = (since as u32..before.len() as u32).rev().collect();
             prop_assert_eq!(&found[..], &expected[..found.len()]);
-            // All records that were not overwritten during the copy are there, except the one that was cut.
+            // The copy contains all records that were not overwritten during the copy, except the record that was cut
+            // off.
             let room = SIZE.saturating_sub(during.iter().sum());
             let fits = |&number: &usize| before[number..].iter().sum::<usize>() <= room;
             let first = (since..before.len()).find(fits).unwrap_or(before.len());
             prop_assert_eq!(found.len(), before.len() - first);
         }
 
-        /// Copies that begin where the last one ended have each record once.
+        /// If each copy begins where the previous one ended, each record is in exactly one copy.
         #[test]
         fn copies_join_at_the_head(first in sizes(), second in sizes()) {
             let ring = BackwardRing::fake(1 << 16).unwrap();

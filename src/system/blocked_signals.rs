@@ -1,11 +1,11 @@
-//! Blocks signals for a while. They stay pending and are delivered afterwards.
+//! Blocks signals for a while. Blocked signals stay pending and are delivered afterwards.
 
 use super::call::{CallError, check};
 
 /// Blocks SIGINT, SIGTERM and SIGHUP in this thread until this value is dropped.
 ///
-/// Used while CPython starts: a signal must not interrupt its start. CPython installs its own handler for SIGINT at its
-/// start, and perf-prof installs its handlers only later.
+/// Used while CPython starts, because a signal must not interrupt this. During its start, CPython installs its own
+/// handler for SIGINT. perf-prof installs its handlers only later.
 #[derive(Debug)]
 pub struct BlockedSignals {
     before: libc::sigset_t,
@@ -21,7 +21,7 @@ impl BlockedSignals {
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
                 libc::sigaddset(&mut set, signal);
             }
-            // pthread_sigmask returns the error and does not set errno.
+            // pthread_sigmask returns the error number and does not set errno.
             let error = libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
             check("pthread_sigmask", -error)?;
             Ok(BlockedSignals { before })

@@ -1,17 +1,18 @@
-//! The memory budget of a run (`--buffer`). It is divided between events that wait for delivery, open spans, and tables.
+//! The memory budget of a run (`--buffer`). Three consumers share it: events that wait for delivery, open spans, and
+//! tables.
 //!
-//! All spans together take at most a quarter of it, and so do all tables. Events that wait to be delivered have the rest.
-//! So whatever a script or a recording does, at least half of the memory is left for events.
+//! All spans together get at most a quarter of the budget. All tables together get at most another quarter. So at least
+//! half of the budget is left for events.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// All spans together get at most this fraction of a budget (a quarter), and all tables together too.
+/// The divisor for the share of all spans, and for the share of all tables: each is a quarter of the budget.
 const SHARE: usize = 4;
 /// A holding reports its size to the budget only when the size has changed by this many bytes, because spans open and
-/// close often. A smaller holding is not counted.
+/// close often. So a holding that is smaller than this is not counted.
 const STEP: usize = 64 << 10;
 
 /// The memory budget of a run. Clones share it.
@@ -21,28 +22,28 @@ pub struct Budget(Arc<State>);
 #[derive(Debug)]
 struct State {
     bytes: usize,
-    /// The bytes that all holdings have reported.
+    /// The number of bytes that all holdings have reported.
     held: AtomicUsize,
-    /// For each kind, the number of holdings that have reported more than 0 bytes.
+    /// For each [`HeldFor`], the number of holdings that have reported more than 0 bytes.
     holders: [AtomicUsize; 2],
 }
 
-/// The purpose of a holding.
+/// What a holding uses its memory for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldFor {
     /// Spans that are open.
     Spans,
-    /// Sums, columns, and other results that are not written yet.
+    /// Tables: sums, columns, and other results that are not written yet.
     Tables,
 }
 
-/// The memory that one table, or the open spans of one event, take from a budget.
+/// The part of a budget that one table uses, or that the open spans of one event use.
 #[derive(Debug)]
 pub struct Holding {
     budget: Budget,
     of: HeldFor,
     bytes: usize,
-    /// The bytes that this holding has reported to the budget.
+    /// The number of bytes that this holding has reported to the budget.
     reported: usize,
 }
 
@@ -67,50 +68,50 @@ impl Budget {
         self.0.bytes
     }
 
-    /// Returns the bytes that all holdings together have reported. The rest of the budget is for events that wait for
-    /// delivery.
+    /// Returns the number of bytes that all holdings together have reported. The rest of the budget is for events that
+    /// wait for delivery.
     #[inline]
     pub fn held(&self) -> usize {
         self.0.held.load(Relaxed)
     }
 
-    /// Starts a holding that has no memory yet. All holdings of the same kind share the memory for this kind.
+    /// Creates a holding of 0 bytes. All holdings with the same [`HeldFor`] share a quarter of the budget.
     pub fn hold(&self, of: HeldFor) -> Holding {
         Holding { budget: self.clone(), of, bytes: 0, reported: 0 }
     }
 
-    /// Returns the bytes that all holdings of a kind together may have.
+    /// Returns the maximum number of bytes that all holdings with the same [`HeldFor`] together may use.
     pub fn share(&self) -> usize {
         self.0.bytes / SHARE
     }
 }
 
 impl Holding {
-    /// Returns the budget.
+    /// Returns the budget that this holding is a part of.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Returns the bytes that this holding may have.
+    /// Returns the maximum number of bytes that this holding may use.
     #[inline]
     pub fn limit(&self) -> usize {
         let holders = self.budget.0.holders[self.of as usize].load(Relaxed);
         self.budget.share() / (holders + usize::from(self.reported == 0)).max(1)
     }
 
-    /// Returns the bytes that this holding has.
+    /// Returns the number of bytes that this holding uses.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether there is room for this many more bytes.
+    /// Returns whether this holding may use `more` bytes in addition to its present size.
     #[inline]
     pub fn has_room(&self, more: usize) -> bool {
         self.bytes.saturating_add(more) <= self.limit()
     }
 
-    /// Sets the bytes that this holding has.
+    /// Sets the number of bytes that this holding uses.
     #[inline]
     pub fn set(&mut self, bytes: usize) {
         self.bytes = bytes;
@@ -136,7 +137,8 @@ impl Holding {
     }
 }
 
-/// A clone holds its bytes again, because a copied table takes as much memory as the original.
+/// A cloned table takes as much memory as the original. So the clone of its holding counts the same number of bytes
+/// again.
 impl Clone for Holding {
     fn clone(&self) -> Holding {
         let mut copy = self.budget.hold(self.of);

@@ -1,5 +1,5 @@
-//! The error of a failed system call, together with the name of the call, because "Permission denied" alone would not
-//! show what failed.
+//! The error of a failed system call. It contains the name of the call, because "Permission denied" alone does not show
+//! what failed.
 
 use std::{
     io,
@@ -12,19 +12,19 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {source}")]
 pub struct CallError {
-    /// Name of the call, with its argument if that helps: `perf_event_open`, `open /proc/kallsyms`.
+    /// The name of the call, with its argument if that helps: `perf_event_open`, `open /proc/kallsyms`.
     pub call: String,
-    /// The call's errno.
+    /// The error that the call returned.
     pub source: io::Error,
 }
 
 impl CallError {
-    /// Makes the error of `call` from the current errno. `call` must be the last call that failed.
+    /// Creates the error of `call` from the current errno. No other system call may have failed since `call`.
     pub fn last(call: &str) -> Self {
         Self::new(call, io::Error::last_os_error())
     }
 
-    /// Makes the error of `call` from `source`.
+    /// Creates the error of `call` from `source`.
     pub fn new(call: impl Into<String>, source: io::Error) -> Self {
         Self { call: call.into(), source }
     }
@@ -35,18 +35,18 @@ impl CallError {
     }
 }
 
-/// Returns `result`, the result of `call`, or the error from errno if `result` is negative.
+/// Returns `result`, which the system call `call` returned. If `result` is negative, returns the error from errno.
 pub(super) fn check<T: Default + PartialOrd>(call: &str, result: T) -> Result<T, CallError> {
     if result < T::default() { Err(CallError::last(call)) } else { Ok(result) }
 }
 
-/// Returns a function that makes the error of `call` from its errno.
+/// Returns a function that converts the errno of `call` to an error.
 pub(super) fn failed(call: &str) -> impl FnOnce(Errno) -> CallError {
     move |errno| CallError::new(call, errno.into())
 }
 
-/// Returns the descriptor `fd` in the form that a call needs. Use the result only for a call that is made at once. If
-/// another thread closes the descriptor meanwhile, the call only fails. `fd` must not be -1.
+/// Returns `fd` as a `BorrowedFd`, the type that rustix needs. Pass the result only to a call that is made at once. If
+/// another thread closes the descriptor before the call, the call fails and does no other harm. `fd` must not be -1.
 pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the kernel checks the number in each call. Nothing keeps the result longer than the calls take.
     unsafe { BorrowedFd::borrow_raw(fd) }

@@ -1,12 +1,12 @@
-//! The capabilities of the calling thread. A user without privileges gets them from the file of the executable
+//! The capabilities of the calling thread. A user without privileges gets capabilities from the executable file
 //! (`setcap`).
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::process::effective_user;
 
-/// `CAP_DAC_READ_SEARCH`: to read all files and to search all folders. The numbers of capabilities are those of
-/// `include/uapi/linux/capability.h`.
+/// `CAP_DAC_READ_SEARCH`: the right to read all files and to search all folders. The numbers of the capabilities come
+/// from `include/uapi/linux/capability.h`.
 const CAP_DAC_READ_SEARCH: u32 = 2;
 /// `CAP_IPC_LOCK`.
 pub const CAP_IPC_LOCK: u32 = 14;
@@ -19,7 +19,7 @@ pub const CAP_SYSLOG: u32 = 34;
 /// `CAP_PERFMON`, since Linux 5.8.
 pub const CAP_PERFMON: u32 = 38;
 
-/// True while CAP_DAC_READ_SEARCH is permitted, but not in effect.
+/// True while CAP_DAC_READ_SEARCH is in the permitted set, but was removed from the effective set.
 static IS_HELD_BACK: AtomicBool = AtomicBool::new(false);
 
 /// One half of the capability sets: 32 bits of each set, as in `struct __user_cap_data_struct`.
@@ -37,11 +37,11 @@ struct Header {
     pid: i32,
 }
 
-/// `_LINUX_CAPABILITY_VERSION_3`, with 64 capabilities.
+/// `_LINUX_CAPABILITY_VERSION_3`: the layout for 64 capabilities.
 const VERSION: u32 = 0x2008_0522;
 
-/// Returns the capability sets of this thread. Calls capget(2) and does not read /proc/self/status: if procfs were not
-/// mounted, or if no descriptor were free, every capability would seem to be missing.
+/// Returns the capability sets of this thread, with capget(2). /proc/self/status would also contain them. But if procfs
+/// were not mounted, or if no descriptor were free, every capability would seem to be missing.
 fn sets() -> Option<[Sets; 2]> {
     let (mut header, mut sets) = (Header { version: VERSION, pid: 0 }, [Sets::default(); 2]);
     // SAFETY: both structures have the layout that the kernel expects of this version, and outlive the call.
@@ -60,9 +60,9 @@ pub fn has(number: u32) -> bool {
     sets().is_some_and(|sets| sets[number as usize / 32].effective >> (number % 32) & 1 != 0)
 }
 
-/// Holds back CAP_DAC_READ_SEARCH. From now on, files are opened with the rights of the user, except in
-/// [`with_right_to_read`]. Root keeps the capability, because it may read all files anyway. Must be called before there
-/// are other threads.
+/// Removes CAP_DAC_READ_SEARCH from the effective set. From now on, files are opened with the rights of the user,
+/// except in [`with_right_to_read`]. For root, nothing changes, because root may read all files anyway. Must be called
+/// before other threads exist.
 pub fn hold_back_right_to_read() {
     let Some(mut sets) =
         sets().filter(|sets| effective_user() != 0 && sets[0].permitted >> CAP_DAC_READ_SEARCH & 1 != 0)
@@ -73,12 +73,13 @@ pub fn hold_back_right_to_read() {
     IS_HELD_BACK.store(set(sets), Relaxed);
 }
 
-/// Returns whether the capability is held back.
+/// Returns whether [`hold_back_right_to_read`] has removed CAP_DAC_READ_SEARCH from the effective set.
 pub fn is_right_to_read_held_back() -> bool {
     IS_HELD_BACK.load(Relaxed)
 }
 
-/// Calls `read` with CAP_DAC_READ_SEARCH in effect for this thread, if it was held back.
+/// Calls `read` with CAP_DAC_READ_SEARCH in the effective set of this thread, if [`hold_back_right_to_read`] has
+/// removed it.
 pub fn with_right_to_read<R>(read: impl FnOnce() -> R) -> R {
     let before = if is_right_to_read_held_back() { sets() } else { None };
     let Some(before) = before else { return read() };
@@ -90,8 +91,8 @@ pub fn with_right_to_read<R>(read: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Gives up CAP_DAC_READ_SEARCH for good, if it was held back. Must be called before there are other threads, and
-/// before code of the user runs in this process.
+/// Removes CAP_DAC_READ_SEARCH from all sets for good, if [`hold_back_right_to_read`] was called. Must be called before
+/// other threads exist, and before code of the user runs in this process.
 pub fn give_up_right_to_read() {
     if !IS_HELD_BACK.swap(false, Relaxed) {
         return;

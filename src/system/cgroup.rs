@@ -1,5 +1,4 @@
-//! Finds cgroups by the names that users give them, by their ids and by their tasks, in the hierarchy that perf events can
-//! be attached to. Attaches nothing itself.
+//! Finds cgroups by name, by id and by task, in the hierarchy that perf events can be attached to. Opens no events.
 
 use std::{
     fs,
@@ -11,13 +10,13 @@ use std::{
 /// Why a cgroup was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// No cgroup hierarchy with perf_event is mounted.
+    /// No cgroup hierarchy with the controller perf_event is mounted.
     #[error(
         "no cgroup hierarchy with perf_event is mounted; mount one with `mount -t cgroup2 none /sys/fs/cgroup`, or for \
          cgroup v1 `mount -t cgroup -o perf_event none /sys/fs/cgroup/perf_event`"
     )]
     NoHierarchy,
-    /// The hierarchy has no such directory.
+    /// The hierarchy contains no such directory.
     #[error("there is no cgroup `{name}` in {}; give the path of a folder in this hierarchy", .hierarchy.display())]
     NotFound {
         /// The name as the user wrote it.
@@ -25,7 +24,7 @@ pub enum CgroupError {
         /// The folder in which the hierarchy is mounted.
         hierarchy: PathBuf,
     },
-    /// Perf events cannot be attached to the directory.
+    /// Perf events cannot be attached to the directory, because it is outside the hierarchy.
     #[error(
         "the folder `{name}` is outside {}, the cgroup hierarchy with perf_event; give the path of a folder in it",
         .hierarchy.display()
@@ -46,7 +45,7 @@ pub enum CgroupError {
     },
 }
 
-/// The folder in which the hierarchy with perf_event is mounted. Stays empty until a lookup finds it.
+/// The folder in which the hierarchy with perf_event is mounted. Empty until [`hierarchy`] finds the folder.
 static HIERARCHY: OnceLock<PathBuf> = OnceLock::new();
 
 fn hierarchy() -> Option<&'static Path> {
@@ -57,13 +56,14 @@ fn hierarchy() -> Option<&'static Path> {
     HIERARCHY.get().map(PathBuf::as_path)
 }
 
-/// Returns the directories of the cgroups with this name. `name` is a path in the file system or a path in the
-/// hierarchy (as in /proc/PID/cgroup). Both may contain the wildcards `*`, `?` and `[`.
+/// Returns the directories of the cgroups with this name. `name` is a path in the file system, or a path in the
+/// hierarchy as in /proc/PID/cgroup. Both kinds of paths may contain the wildcards `*`, `?` and `[`.
 pub fn resolve(name: &str) -> Result<Vec<PathBuf>, CgroupError> {
     resolve_in(hierarchy().ok_or(CgroupError::NoHierarchy)?, name)
 }
 
-/// Returns the path of a cgroup in its hierarchy, as /proc/PID/cgroup has it. `directory` is one that [`resolve`] returned.
+/// Returns the path of a cgroup in its hierarchy, as in /proc/PID/cgroup. `directory` is a path that [`resolve`]
+/// returned.
 pub fn path_in_hierarchy(directory: &Path) -> PathBuf {
     let below = hierarchy().and_then(|root| directory.strip_prefix(root).ok()).unwrap_or(directory);
     Path::new("/").join(below)
@@ -75,7 +75,7 @@ pub fn all() -> Vec<(u64, PathBuf)> {
     hierarchy().map(all_in).unwrap_or_default()
 }
 
-/// Returns the id of the cgroup in which a thread is now.
+/// Returns the id of the cgroup that the thread `tid` is in now.
 pub fn of_task(tid: u32) -> Option<u64> {
     let lines = fs::read_to_string(format!("/proc/{tid}/cgroup")).ok()?;
     let (_, path) = of_perf_event(&lines)?;
@@ -88,8 +88,8 @@ pub fn hierarchy_id() -> Option<i64> {
     of_perf_event(&lines).map(|(number, _)| number)
 }
 
-/// Returns the id of the hierarchy with perf_event and the path of the task's cgroup in it. `lines` is the text of
-/// /proc/PID/cgroup, with lines like `4:memory:/a` for v1 hierarchies and `0::/b` for the v2 hierarchy.
+/// Returns the id of the hierarchy with perf_event, and the path of the task's cgroup in this hierarchy. `lines` is the
+/// text of /proc/PID/cgroup. It contains lines like `4:memory:/a` for v1 hierarchies and `0::/b` for the v2 hierarchy.
 fn of_perf_event(lines: &str) -> Option<(i64, &str)> {
     let all = || {
         lines.lines().filter_map(|line| {
@@ -106,8 +106,8 @@ fn all_in(root: &Path) -> Vec<(u64, PathBuf)> {
     let mut found = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
-        // A cgroup that was removed in the meantime is skipped, because it has no more samples. The inode number of a
-        // cgroup's folder is its id (`kernfs_ino()`) if inode numbers have 64 bits.
+        // A cgroup that was removed during the search is skipped, because it gets no more samples. The id of a cgroup
+        // is the inode number of its folder (`kernfs_ino()`) if inode numbers have 64 bits.
         let (Ok(of_folder), Ok(entries)) = (fs::metadata(&folder), fs::read_dir(&folder)) else { continue };
         let below = folder.strip_prefix(root).unwrap_or(&folder);
         found.push((of_folder.ino(), Path::new("/").join(below)));
@@ -143,8 +143,8 @@ fn resolve_in(hierarchy: &Path, name: &str) -> Result<Vec<PathBuf>, CgroupError>
 }
 
 /// Returns the folder in which the hierarchy with perf_event is mounted. `mounts` is the text of /proc/self/mounts. If
-/// a v1 hierarchy was mounted with the controller perf_event, it is this hierarchy. Otherwise it is the v2 hierarchy,
-/// which always has the controller (`perf_event_cgrp_subsys.implicit_on_dfl`).
+/// a v1 hierarchy with the controller perf_event is mounted, returns its folder. Otherwise returns the folder of the v2
+/// hierarchy, which always has this controller (`perf_event_cgrp_subsys.implicit_on_dfl`).
 fn perf_event_hierarchy(mounts: &str) -> Option<PathBuf> {
     let mounts = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);

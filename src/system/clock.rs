@@ -1,4 +1,4 @@
-//! The clocks for the timestamps of records, and their offset from the time of day.
+//! The clocks for the timestamps of records, and the offset of these clocks from the time of day.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -29,12 +29,12 @@ pub enum Clock {
 /// measurement from time to time.
 #[derive(Debug)]
 pub struct Calibration {
-    /// Only for perf's clock: an event of this thread and its ring. The kernel writes a record with a timestamp when
-    /// the thread sets its name.
+    /// Only for perf's clock: an event of this thread, and the event's ring. When the thread sets its name, the kernel
+    /// writes a comm record with a timestamp into the ring.
     stamp: Option<(OwnedFd, Ring)>,
 }
 
-/// The number of measurements. The shortest measurement is the most exact one and is used.
+/// The number of measurements. The result of the shortest measurement is used, because it is the most exact one.
 const TRIES: usize = 5;
 
 impl Calibration {
@@ -64,7 +64,7 @@ impl Calibration {
         self.offset_of(ClockId::Realtime)
     }
 
-    /// Returns by how much another clock is ahead, in nanoseconds.
+    /// Returns by how many nanoseconds the clock `other` is ahead of this clock.
     fn offset_of(&mut self, other: ClockId) -> Result<i64, CallError> {
         let mut best = None;
         for _ in 0..TRIES {
@@ -101,16 +101,16 @@ pub fn realtime_offset(clock: Clock) -> Result<i64, CallError> {
     Calibration::new(clock)?.realtime_offset()
 }
 
-/// A time of CLOCK_MONOTONIC, the clock that BPF programs read, and the offset from it to the clock of records at that time.
+/// The offset from CLOCK_MONOTONIC, which BPF programs read, to the clock of records at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonotonicOffset {
-    /// The time.
+    /// The moment: a time of CLOCK_MONOTONIC, in nanoseconds.
     pub at: i64,
-    /// What has to be added.
+    /// What has to be added to a time of CLOCK_MONOTONIC to get a time of the clock of records, in nanoseconds.
     pub offset: i64,
 }
 
-/// Compares CLOCK_MONOTONIC with the clock of records.
+/// Measures the offset from CLOCK_MONOTONIC to the clock of records.
 pub fn monotonic_offset(clock: Clock) -> Result<MonotonicOffset, CallError> {
     let offset = match clock {
         Clock::Monotonic => 0,
@@ -124,7 +124,7 @@ pub fn realtime() -> i64 {
     now(ClockId::Realtime)
 }
 
-/// The start of the machine, and the time for which it was suspended.
+/// When the machine was started, and for how long it was suspended.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot {
     /// The time of day at which the machine was started, in nanoseconds since the Unix epoch.
@@ -133,7 +133,7 @@ pub struct Boot {
     pub suspended: i64,
 }
 
-/// Returns the start of the machine and the time for which it was suspended, from the differences between its clocks.
+/// Computes [`Boot`] from the differences between the kernel's clocks.
 pub fn boot() -> Boot {
     let running = now(ClockId::Boottime);
     Boot { began: realtime() - running, suspended: running - now(ClockId::Monotonic) }
@@ -144,7 +144,7 @@ fn now(clock: ClockId) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Sets the calling thread's name to its current name.
+/// Sets the calling thread's name to its current name, so that the kernel writes a comm record.
 fn rename_to_same() -> Result<(), CallError> {
     let mut name = [0u8; 16];
     // SAFETY: PR_GET_NAME writes at most 16 bytes, which `name` has; PR_SET_NAME reads them up to the NUL.

@@ -1,5 +1,5 @@
-//! A child process that closes descriptors, so that perf-prof does not have to wait until they are closed. The child
-//! waits while other perf-prof processes open events.
+//! Closes descriptors in a child process, so that perf-prof does not have to wait for the kernel. While other perf-prof
+//! processes open events, the child waits.
 
 use std::{
     ffi::CStr,
@@ -17,23 +17,23 @@ use super::{
 };
 
 /// The folder that perf-prof locks (flock(2)) while it opens or closes events. Only users who may read the folder can
-/// lock it, and these are the users who open tracepoints.
+/// lock it. Only these users can open tracepoints.
 const TRACEFS: &CStr = c"/sys/kernel/tracing";
 
 /// While this value exists, the children of other perf-prof processes close no descriptors. To close a tracepoint, the
-/// kernel holds its lock of all tracepoints (`event_mutex`) for about 40 ms. Reading a format and opening a tracepoint
-/// take the same lock, so without this value each of these steps could wait for 40 ms.
+/// kernel holds its lock of all tracepoints (`event_mutex`) for about 40 ms. To read a format file or to open a
+/// tracepoint, the kernel takes the same lock. So without this value, each of these steps could wait for 40 ms.
 #[derive(Debug)]
 pub struct ClosingHeldOff {
-    /// The locked folder. Closing it releases the lock. `None` if it could not be opened or locked.
+    /// The locked folder. Closing the file releases the lock. `None` if the folder could not be opened or locked.
     _folder: Option<File>,
 }
 
 impl ClosingHeldOff {
-    /// Waits until no child is in the middle of a close, and prevents further closes. Without permission to read
-    /// tracefs, this does nothing.
+    /// Waits until no child is closing a descriptor, and keeps all children from closing further ones. Without
+    /// permission to read tracefs, this function does nothing.
     pub fn new() -> ClosingHeldOff {
-        /// The maximum wait. A close may take longer on a busy machine.
+        /// The maximum wait. On a busy machine, a close may take longer.
         const PATIENCE: Duration = Duration::from_millis(300);
         let Ok(folder) = with_right_to_read(|| File::open(TRACEFS.to_str().unwrap_or_default())) else {
             return ClosingHeldOff { _folder: None };
@@ -60,9 +60,11 @@ impl Default for ClosingHeldOff {
 /// A descriptor whose close takes a long time.
 #[derive(Debug)]
 pub enum Slow {
-    /// It keeps a program attached. The kernel waits some 10 ms until no CPU runs the program any more.
+    /// The descriptor of a link that keeps a program attached. When it is closed, the kernel waits some 10 ms, until no
+    /// CPU runs the program any more.
     Program(OwnedFd),
-    /// An event. If it is the last one of a tracepoint, the kernel holds its lock of all tracepoints meanwhile.
+    /// The descriptor of an event. If it is the last one of a tracepoint, the kernel holds its lock of all tracepoints
+    /// during the close.
     Event(OwnedFd),
 }
 
@@ -80,30 +82,30 @@ impl AsRawFd for Slow {
     }
 }
 
-/// Closes `descriptors`: the programs at once, and then the events, while no other perf-prof opens any. A forked child gets copies
-/// of the descriptors and closes its copies last. So the child waits for the kernel, and this process does not.
+/// Closes `descriptors`. The kernel's slow work happens in a forked child: it gets copies of the descriptors, and
+/// closes its copies last. The child closes programs at once. It closes events while no other perf-prof process opens
+/// events.
 pub fn close(descriptors: impl IntoIterator<Item = impl Into<Slow>>) {
     let mut descriptors: Vec<Slow> = descriptors.into_iter().map(Into::into).collect();
     if descriptors.is_empty() {
         return;
     }
     descriptors.sort_by_key(|descriptor| matches!(descriptor, Slow::Event(_)));
-    // A pipe needs two descriptors. A process at its limit of open files has none left, so two are closed first.
+    // A pipe needs two descriptors. If this process is at its limit of open files, two descriptors are closed first.
     let pipe = pipe::new().or_else(|_| {
         descriptors.truncate(descriptors.len().saturating_sub(2));
         pipe::new()
     });
-    // If no child can be created, closing only takes longer.
+    // If no child can be created, the close only takes longer.
     let held = pipe.and_then(|(read, write)| hold(&descriptors, read, &write).map(|()| write));
     drop(descriptors);
-    // Dropping the writing end tells the child to close its copies. This process has closed its descriptors before, so
-    // the child closes the last ones. In the reverse order, this process would close the last ones and would have to
-    // wait.
+    // Dropping the writing end tells the child to close its copies. The order matters: whoever closes the last copy has
+    // to wait. This process has closed its descriptors already, so the child closes the last copies.
     drop(held);
 }
 
-/// Forks a process that keeps only `descriptors` open. The process waits until the pipe `ends` has no more writers, and
-/// then closes `descriptors`.
+/// Forks a process that keeps only `descriptors` open. The process waits until the pipe `ends` has no writers any more.
+/// Then it closes `descriptors`.
 fn hold(descriptors: &[Slow], ends: OwnedFd, write: &OwnedFd) -> Result<(), CallError> {
     let programs = descriptors.iter().filter(|descriptor| matches!(descriptor, Slow::Program(_))).count();
     let descriptors: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
@@ -139,7 +141,7 @@ unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32,
     // SAFETY: all calls are async-signal-safe and get live memory.
     unsafe {
         // The child closes all other descriptors. The reader of perf-prof's standard output must see the end of the
-        // output now, and the child must not keep a terminal or a file system busy.
+        // output now. Besides, the child must not keep a terminal or a file system busy.
         for &(first, last) in gaps {
             if libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
                 (first..=last.min(1 << 16)).for_each(|fd| {
@@ -152,8 +154,8 @@ unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32,
         signals::reset_in_child();
         let mut byte = 0u8;
         while libc::read(ends, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
-        // The lowest priority of ordinary processes. Not SCHED_IDLE: on a busy machine, the child would then get no CPU
-        // while it holds the kernel's lock, and all tracing programs would wait.
+        // 19 is the lowest priority of ordinary processes. SCHED_IDLE would be too low: on a busy machine, the child
+        // would get no CPU while it holds the kernel's lock. All tracing programs would then wait.
         libc::setpriority(libc::PRIO_PROCESS, 0, 19);
         for &fd in programs {
             libc::close(fd);
@@ -169,7 +171,7 @@ unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32,
             libc::close(fd);
             libc::flock(folder, libc::LOCK_UN);
             if monotonic_us() - begun > SLOW_US {
-                // The pause gives a process that waits for the lock time to take it.
+                // The pause gives a process that waits for the lock the time to take it.
                 libc::usleep(GAP_US);
             }
         }
@@ -177,13 +179,13 @@ unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32,
     }
 }
 
-/// The most pauses that the child makes while other processes open events. After a minute of pauses it goes on, because
-/// a process that holds the lock may have been stopped.
+/// The maximum number of pauses that the child makes while other processes open events: a minute of pauses. After that,
+/// the child goes on, because a process that holds the lock may have been stopped.
 const MOST_PAUSES: u32 = 60_000_000 / PAUSE_US;
 const PAUSE_US: u32 = 10_000;
-/// A close that takes longer than this had to wait for a lock in the kernel.
+/// A close that takes longer than this has waited for a lock in the kernel.
 const SLOW_US: i64 = 2_000;
-/// The time between two closes.
+/// The pause after such a close.
 const GAP_US: u32 = 2_000;
 
 fn monotonic_us() -> i64 {

@@ -13,10 +13,10 @@ use rustix::{
 
 use super::call::{CallError, borrowed, failed};
 
-/// The maximum number of descriptors that one wait reports. The next wait reports the others.
+/// The maximum number of descriptors that one wait reports. The next wait reports the rest.
 const REPORTED: usize = 64;
 
-/// The longest wait. Before Linux 5.11, the kernel takes the time in milliseconds, as an int.
+/// The longest wait. Before Linux 5.11, epoll_wait takes the time as an int, in milliseconds.
 const LONGEST_WAIT: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// An epoll set. Each descriptor in it has a token.
@@ -28,7 +28,8 @@ pub struct Epoll(OwnedFd);
 pub struct Ready {
     /// The descriptor's token.
     pub token: u64,
-    /// True if the other end was closed or has failed. Every wait reports such a descriptor until it is removed.
+    /// True if the other end was closed or has failed. Every wait reports such a descriptor again, until it is removed
+    /// from the set.
     pub hung_up: bool,
 }
 
@@ -38,7 +39,7 @@ impl Epoll {
         epoll::create(epoll::CreateFlags::CLOEXEC).map(Self).map_err(failed("epoll_create1"))
     }
 
-    /// Adds `fd` to the set, to be reported when it is readable.
+    /// Adds `fd` to the set. A wait then reports `fd` when it is readable.
     pub fn add(&self, fd: RawFd, token: u64) -> Result<(), CallError> {
         let token = epoll::EventData::new_u64(token);
         epoll::add(&self.0, borrowed(fd), token, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))
@@ -46,7 +47,7 @@ impl Epoll {
 
     /// Removes `fd` from the set.
     pub fn remove(&self, fd: RawFd) {
-        // For a descriptor that is not in the set, the call only returns an error.
+        // If the descriptor is not in the set, the call fails and changes nothing.
         let _ = epoll::delete(&self.0, borrowed(fd));
     }
 
@@ -54,7 +55,7 @@ impl Epoll {
     /// that are ready. If a signal interrupts the wait, `ready` is empty.
     pub fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> Result<(), CallError> {
         ready.clear();
-        // rustix rounds up to milliseconds, so that a shorter wait does not become a busy loop.
+        // rustix rounds up to milliseconds, so a wait below 1 ms does not become a busy loop.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout.min(LONGEST_WAIT)).ok());
         let mut events = [const { MaybeUninit::uninit() }; REPORTED];
         match epoll::wait(&self.0, &mut events, timeout.as_ref()) {

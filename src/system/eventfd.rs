@@ -9,7 +9,7 @@ use rustix::{
 
 use super::call::{CallError, borrowed, failed};
 
-/// An eventfd. It is a counter, and its descriptor is readable while the counter is not zero.
+/// An eventfd: a counter whose descriptor is readable while the counter is not zero.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -34,8 +34,8 @@ impl EventFd {
         drain(self.0.as_raw_fd());
     }
 
-    /// Makes the eventfd unreadable again, and returns whether it was readable. Of several processes that share the
-    /// eventfd after a fork, one gets true.
+    /// Makes the eventfd unreadable again, and returns whether it was readable. If several processes share the eventfd
+    /// after a fork, only one of them gets true.
     pub fn take(&self) -> bool {
         io::read(&self.0, &mut [0u8; 8]).is_ok()
     }
@@ -53,8 +53,8 @@ impl AsRawFd for EventFd {
     }
 }
 
-/// Makes the eventfd `fd` readable. Async-signal-safe. The write can fail only if the counter is near its maximum. Such
-/// an eventfd is already readable.
+/// Makes the eventfd `fd` readable. Async-signal-safe. The write fails only if the counter is near its maximum; the
+/// eventfd is then readable already.
 pub fn signal(fd: RawFd) {
     let _ = io::write(borrowed(fd), &1u64.to_ne_bytes());
 }

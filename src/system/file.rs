@@ -1,4 +1,4 @@
-//! Opens and examines files with names that come from outside. Opening never blocks.
+//! Opens and examines files whose names come from users or recordings. Opening never blocks.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,8 +15,8 @@ use rustix::fs::fstatfs;
 
 use super::call::{CallError, check};
 
-/// Opens a regular file for reading. Returns an error for every other kind of file, without opening it. Opening a pipe would
-/// block until there is a writer. Opening a device may already have an effect, for example start a watchdog.
+/// Opens a regular file for reading. Returns an error for every other kind of file, and does not open it. Opening a
+/// pipe would block until there is a writer. Opening a device may already have an effect, for example start a watchdog.
 pub fn open_regular(path: &Path) -> Result<File, CallError> {
     let wrong = |error| CallError::new(format!("open {}", path.display()), error);
     let open = |path: &Path| OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
@@ -26,7 +26,7 @@ pub fn open_regular(path: &Path) -> Result<File, CallError> {
     if !is_regular(&found).map_err(wrong)? {
         return Err(wrong(io::Error::other("not a regular file")));
     }
-    // This path leads to the file that was found, even if there is another file at `path` by now (proc_pid_fd(5)).
+    // This path leads to the file that was found, even if another file is at `path` now (proc_pid_fd(5)).
     match open(&path_of(&found)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened.map_err(wrong),
@@ -45,21 +45,22 @@ pub fn stdin_is_pipe() -> bool {
     stdin.is_some_and(|metadata| metadata.file_type().is_fifo())
 }
 
-/// Returns a path that leads to an open file as long as it is open, even if there is another file at its path by now.
-/// The path is only valid in this process.
+/// Returns a path that leads to an open file, even if another file is at the file's own path now. The path is valid in
+/// this process only, and only while the file is open.
 fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// A regular file that is open as long as a copy of this value exists. All values for a file share one descriptor.
+/// A regular file that stays open as long as a clone of this value exists. All values of the same file share one
+/// descriptor.
 #[derive(Clone, Debug)]
 pub struct SharedFile(Arc<File>);
 
-/// The files that are open as a `SharedFile`.
+/// All files that are open as a `SharedFile`.
 static SHARED: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
 
 impl SharedFile {
-    /// Opens a regular file for reading. If the same file is open already, returns a copy of its value.
+    /// Opens a regular file for reading. If the same file is open already, returns a clone of the existing value.
     pub fn open(path: &Path) -> Result<Self, CallError> {
         let file = open_regular(path)?;
         let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
@@ -80,7 +81,7 @@ impl SharedFile {
         &self.0
     }
 
-    /// Returns a path that leads to the file, even if there is another file at its path by now.
+    /// Returns a path that leads to the file, even if another file is at the file's own path now.
     pub fn path(&self) -> PathBuf {
         path_of(&self.0)
     }
@@ -94,8 +95,8 @@ impl PartialEq for SharedFile {
 
 impl Eq for SharedFile {}
 
-/// Fills `buffer` with the bytes of a file from `offset` on. Returns the number of bytes, which is smaller than the
-/// buffer only if the file ends there. `read` may return fewer bytes than requested; 0 means the end of the file.
+/// Fills `buffer` with the bytes of a file from `offset` on. Returns the number of bytes. It is smaller than the buffer
+/// only if the file ends there. `read` may return fewer bytes than requested; 0 means the end of the file.
 pub fn fill(buffer: &mut [u8], offset: u64, read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -109,7 +110,7 @@ pub fn fill(buffer: &mut [u8], offset: u64, read: impl Fn(&mut [u8], u64) -> io:
     Ok(filled)
 }
 
-/// Duplicates the caller's descriptor `fd`. Returns an owned descriptor for the same file.
+/// Duplicates the descriptor `fd`. Returns an owned descriptor of the same open file.
 pub fn duplicate(fd: RawFd) -> Result<File, CallError> {
     // SAFETY: no pointers are passed. A number that is not a descriptor gives an error.
     let own = check("fcntl F_DUPFD_CLOEXEC", unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) })?;
@@ -122,15 +123,15 @@ pub fn allocate(file: &File, size: u64) -> Result<(), CallError> {
     // SAFETY: no pointers are passed, and the descriptor is open while `file` is borrowed.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size as libc::off_t) } {
         0 => Ok(()),
-        // posix_fallocate returns the error and does not set errno.
+        // posix_fallocate returns the error number and does not set errno.
         error => Err(CallError::new("posix_fallocate", io::Error::from_raw_os_error(error))),
     }
 }
 
-/// Returns the generation of a file's inode. It changes each time the inode is reused. Mmap records contain the same
-/// number. Returns `None` if the file system does not report it.
+/// Returns the generation of a file's inode. The file system changes the generation each time it reuses the inode. Mmap
+/// records contain the same number. Returns `None` if the file system does not report the generation.
 pub fn generation(file: &File) -> Option<u32> {
-    // The request is declared for a long, but file systems write only an int at its start (ext4_ioctl() in
+    // The ioctl is declared with a long, but file systems write only an int at its start (ext4_ioctl() in
     // fs/ext4/ioctl.c).
     let mut found = [0; size_of::<libc::c_long>() / size_of::<u32>()];
     // SAFETY: the descriptor is open while `file` is borrowed, and `found` has the size of a long, as the request
@@ -139,7 +140,8 @@ pub fn generation(file: &File) -> Option<u32> {
     (result == 0).then_some(found[0])
 }
 
-/// Says if a file's inode number from `stat` can be compared with the inode number in a memory map.
+/// Says whether the inode number of a file from `stat` can be compared with the inode number in memory maps
+/// (/proc/PID/maps, mmap records).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeNumbers {
     /// Memory maps show the same number.
@@ -148,9 +150,9 @@ pub enum InodeNumbers {
     OfOtherFiles,
 }
 
-/// Returns whether the file's file system has the same inode numbers in `stat` and in memory maps.
+/// Returns whether `stat` and memory maps show the same inode numbers for the file system of this file.
 pub fn inodes(file: &File) -> InodeNumbers {
-    // On overlayfs, memory maps show the inode of the lower layer before Linux 6.8 (file_user_inode() in
+    // On overlayfs before Linux 6.8, memory maps show the inode of the lower layer (file_user_inode() in
     // include/linux/fs.h).
     let overlay = fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == i128::from(libc::OVERLAYFS_SUPER_MAGIC));
     if overlay { InodeNumbers::OfOtherFiles } else { InodeNumbers::AsMapped }
@@ -162,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of times that a file is opened while `body` runs.
+    /// Returns how many times the file is opened while `body` runs.
     fn opened(path: &Path, body: impl FnOnce()) -> usize {
         let name = CString::new(path.as_os_str().as_bytes()).unwrap();
         // SAFETY: no pointers are passed. The descriptor belongs to nobody else.

@@ -1,5 +1,5 @@
 //! An open folder, in which files are created and removed by name. Another process may replace the folder's path by a
-//! link at any time. The open folder stays the same, so no file is created or removed elsewhere.
+//! link at any time. The open folder stays the same, so files are created and removed only in it.
 
 use std::{
     fs::{File, OpenOptions},
@@ -57,13 +57,13 @@ pub fn open_special(path: &Path) -> Result<File, CallError> {
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK);
     let file = options.open(path).map_err(wrong)?;
     match file.metadata().map_err(wrong)?.is_file() {
-        // Another process has replaced the special file since its kind was looked up.
+        // Another process has replaced the special file by a regular file after its kind was checked.
         true => Err(wrong(io::Error::from_raw_os_error(libc::EEXIST))),
         false => Ok(file),
     }
 }
 
-/// Returns the name if it has no slash. A name with a slash could lead out of the folder.
+/// Returns the name if it contains no slash. A name with a slash could lead out of the folder.
 fn own(name: &str) -> Result<&str, CallError> {
     match name.contains('/') {
         true => Err(CallError::new(format!("open {name}"), io::ErrorKind::InvalidInput.into())),

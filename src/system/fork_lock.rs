@@ -1,6 +1,6 @@
-//! A lock that every fork of the process takes first. A thread holds it while it holds other locks, so no fork happens
-//! meanwhile. Otherwise the other locks would stay locked in the child, because the thread that could release them does not
-//! exist there.
+//! A lock that every fork of this process takes first. A thread takes the fork lock before it takes other locks, so the
+//! process cannot fork while those locks are held. Without the fork lock, a child could find them locked for ever: the
+//! thread that would release them does not exist in the child.
 
 use std::{cell::UnsafeCell, marker::PhantomData, sync::Once};
 
@@ -21,11 +21,11 @@ extern "C" fn unlock() {
     unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
 }
 
-/// Shows that this thread holds the lock. Dropping the value releases the lock.
+/// Proves that this thread holds the fork lock. Dropping the value releases the lock.
 pub struct HeldForkLock(PhantomData<*const ()>);
 
-/// Waits until no other thread holds the lock, and locks it. A thread that holds it must not fork, and must not wait for
-/// anything that a forking thread may hold, such as the interpreter's lock.
+/// Waits until no other thread holds the fork lock, and locks it. A thread that holds the lock must not fork. It must
+/// not wait for anything that a forking thread may hold, such as the GIL.
 pub fn hold() -> HeldForkLock {
     static WATCHED: Once = Once::new();
     // SAFETY: the functions take no arguments and exist as long as the process.

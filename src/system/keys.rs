@@ -12,7 +12,8 @@ use super::{
     signals,
 };
 
-/// While this exists, keys are read one by one and are not shown. Ctrl-C and Ctrl-\ have their usual effects.
+/// While this value exists, the terminal delivers keys one by one and does not show them. Ctrl-C and Ctrl-\ have their
+/// usual effects.
 #[derive(Debug)]
 pub struct Keys {
     before: Termios,
@@ -31,7 +32,7 @@ impl Keys {
         single.special_codes[SpecialCodeIndex::VSUSP] = 0;
         set(&single)?;
         let keys = Keys { before };
-        // Without the thread, Ctrl-C still ends the run.
+        // If the thread cannot be started, only Ctrl-C ends the run.
         let _ = thread::Builder::new().name("keys".into()).spawn(wait_for_q);
         Ok(Some(keys))
     }
@@ -39,7 +40,7 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        // If the terminal is gone, there is nothing to restore.
+        // If the terminal no longer exists, there is nothing to restore.
         let _ = set(&self.before);
     }
 }

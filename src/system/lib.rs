@@ -1,22 +1,22 @@
 //! The machine: system calls, mmap, procfs, signals, clocks.
 //!
-//! This wing does not know what an event is. It has most of the `unsafe` code; the rest is in the room of the
-//! interpreter.
+//! This crate does not know what an event is. It contains most of the `unsafe` code; the rest is in
+//! `src/python/script`.
 //!
 //! # Where a change goes
 //!
-//! Each file is named after the part of the machine that it uses. Names that do not tell everything:
+//! Each file is named after the part of the machine that it uses. Some names need an explanation:
 //!
-//! * how a signal is caught: `signals.rs`. What the signal does: the room `engine` of the wing `session`.
-//! * how much memory perf-prof may use by default: `memory.rs`; how it is divided: `budget.rs`
-//! * the output with `PERF_PROF_COMPAT`: `compat.rs` says if it is on
+//! * how a signal is caught: `signals.rs`. What the signal does: the module `engine` of the crate `session`.
+//! * how much memory perf-prof may use by default: `memory.rs`; how that memory is divided: `budget.rs`
+//! * whether the output of the C implementation is selected (`PERF_PROF_COMPAT`): `compat.rs`
 //! * the command of `--exec` or after `--`: `workload.rs`; processes of `--jobs`: `worker.rs`
 //! * threads that do one work each, while the caller waits: `together.rs`
-//! * what a forked child keeps open: `perf_copies.rs`, `close_in_child.rs`
-//! * messages on stderr: `output.rs`. In a program that imports the package they are collected instead.
+//! * which descriptors stay open in a forked child: `perf_copies.rs`, `close_in_child.rs`
+//! * messages on stderr, or to a program that imports the package: `output.rs`
 //! * files and folders that perf-prof writes: `output_path.rs` (check in advance), `folder.rs` (creation that follows
 //!   no link), `writers.rs` (who else can change them)
-//! * files with names from outside: `file.rs`, which opens only regular files
+//! * files whose names come from users or recordings: `file.rs`, which opens only regular files
 
 pub mod backward_ring;
 pub mod block;

@@ -9,22 +9,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::call::{CallError, failed};
 
-/// The number of files that this process may have open.
+/// The limits on the number of files that this process may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// The limit in force.
+    /// The soft limit, which is in force.
     pub soft: u64,
     /// The highest value to which this process may raise the soft limit.
     pub hard: u64,
 }
 
-/// Returns the limit in force.
+/// Returns the limits on open files.
 pub fn file_limit() -> FileLimit {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     FileLimit { soft: current.unwrap_or(u64::MAX), hard: maximum.unwrap_or(u64::MAX) }
 }
 
-/// True if the limits belong to a program that uses perf-prof as a library.
+/// True if this process belongs to a program that uses perf-prof as a library. Such a program owns the limits.
 static KEPT: AtomicBool = AtomicBool::new(false);
 
 /// Makes [`raise_file_limit`] leave the limits unchanged from now on.
@@ -32,7 +32,8 @@ pub fn keep_limits() {
     KEPT.store(true, Relaxed);
 }
 
-/// Raises the soft limit to the hard one. Returns whether that changed it. Has no effect after [`keep_limits`].
+/// Raises the soft limit to the hard limit. Returns whether the soft limit has changed. Does nothing after
+/// [`keep_limits`].
 pub fn raise_file_limit() -> Result<bool, CallError> {
     if KEPT.load(Relaxed) {
         return Ok(false);
@@ -45,8 +46,8 @@ pub fn raise_file_limit() -> Result<bool, CallError> {
     setrlimit(Resource::Nofile, limit).map(|()| true).map_err(failed("setrlimit"))
 }
 
-/// Returns the limit on memory that stays in place (`RLIMIT_MEMLOCK`), in bytes, if the kernel counts the maps and programs of BPF
-/// towards it, as it did before Linux 5.11. `None` if it does not, or if there is no limit.
+/// Returns the limit on locked memory (`RLIMIT_MEMLOCK`), in bytes. `None` if there is no limit, or if this kernel does
+/// not count BPF maps and programs towards it. Kernels before Linux 5.11 count them.
 pub fn bpf_memory_limit() -> Option<u64> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     getrlimit(Resource::Memlock).current.filter(|_| counts_bpf_memory(&release))
@@ -61,13 +62,13 @@ fn counts_bpf_memory(release: &str) -> bool {
 /// The limits on the memory of this process, in bytes; `None` if there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// The limit on all of its memory (`RLIMIT_AS`).
+    /// The limit on the whole address space of the process (`RLIMIT_AS`).
     pub address_space: Option<u64>,
-    /// The limit on its private writable memory (`RLIMIT_DATA`).
+    /// The limit on the private writable memory of the process (`RLIMIT_DATA`).
     pub data: Option<u64>,
 }
 
-/// Returns the limits in force.
+/// Returns the memory limits in force.
 pub fn memory_limits() -> MemoryLimits {
     let limit = |resource| getrlimit(resource).current;
     MemoryLimits { address_space: limit(Resource::As), data: limit(Resource::Data) }

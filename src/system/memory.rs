@@ -1,4 +1,5 @@
-//! The memory that this process may still use: the minimum of what the machine, its cgroups and its own limits leave.
+//! The memory that this process may still use: the minimum of what the machine, the cgroups of the process, and the
+//! limits of the process leave.
 
 use std::{
     fs,
@@ -7,9 +8,9 @@ use std::{
 
 use super::{cgroup::unescape, limits, mmap::page_size};
 
-/// Returns the memory, in bytes, that this process can still use without swapping. Returns `None` if the kernel does not
-/// report it. If a process uses more than its cgroup leaves, the kernel kills it. If it uses more than its own limits
-/// leave, allocations fail.
+/// Returns the number of bytes that this process can still use without swapping. Returns `None` if the kernel does not
+/// report it. If a process uses more than its cgroup allows, the kernel kills the process. If a process uses more than
+/// its own limits allow, allocations fail.
 pub fn available() -> Option<usize> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let of_machine = of_machine(&read("/proc/meminfo"));
@@ -19,46 +20,46 @@ pub fn available() -> Option<usize> {
     Some(usize::try_from(least).unwrap_or(usize::MAX))
 }
 
-/// Returns the default limit, in bytes, for events that were read and are not delivered yet (`--buffer`), from the memory
-/// that is available now.
+/// Returns the default of `--buffer`, in bytes, for the memory that is available now. `--buffer` limits the memory for
+/// events that were read and are not delivered yet.
 pub fn default_buffer() -> usize {
     share_for_buffer(available())
 }
 
-/// Returns the default limit, in bytes, if `available` bytes are available. A quarter leaves enough memory for the script,
-/// and for the other programs on the machine or in the cgroup.
+/// Returns the default of `--buffer`, in bytes, if `available` bytes are available: a quarter. The rest is for the
+/// script, and for the other programs on the machine or in the cgroup.
 pub fn share_for_buffer(available: Option<usize>) -> usize {
     available.map_or(256 << 20, |free| free / 4)
 }
 
-/// Returns the memory, in bytes, that new work can use without swapping, according to the text of /proc/meminfo.
+/// Returns the number of bytes that new work can use without swapping. `meminfo` is the text of /proc/meminfo.
 fn of_machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the memory, in bytes, that the limits of this process leave: `RLIMIT_AS` bounds all of its memory,
-/// `RLIMIT_DATA` its private writable memory. `statm` is the text of /proc/self/statm, which counts pages: the first
-/// number is all memory, the sixth one is data and stack.
+/// Returns the number of bytes that the limits of this process leave. `RLIMIT_AS` limits its whole address space,
+/// `RLIMIT_DATA` its private writable memory. `statm` is the text of /proc/self/statm, which counts pages. Its first
+/// number is the address space; its sixth number is data and stack.
 fn of_process(statm: &str, limits: limits::MemoryLimits, page: u64) -> Option<u64> {
     let pages: Vec<u64> = statm.split_whitespace().map_while(|pages| pages.parse().ok()).collect();
     let left = |limit: Option<u64>, used: usize| Some(limit?.saturating_sub(pages.get(used).copied()? * page));
     [left(limits.address_space, 0), left(limits.data, 5)].into_iter().flatten().min()
 }
 
-/// A version of cgroups: how its hierarchy is mounted, and which files of a cgroup contain its limits and its use of
-/// memory. See `Documentation/admin-guide/cgroup-v1/memory.rst` and `Documentation/admin-guide/cgroup-v2.rst` of the
-/// kernel.
+/// A version of cgroups. Says how the hierarchy is mounted, and which files of a cgroup contain the limits and the
+/// memory in use. See `Documentation/admin-guide/cgroup-v1/memory.rst` and `Documentation/admin-guide/cgroup-v2.rst` in
+/// the kernel's sources.
 struct Version {
-    /// The type of the file system.
+    /// The file system type of the mount.
     mounted_as: &'static str,
-    /// An option of its mount.
+    /// A mount option that the hierarchy must have.
     option: Option<&'static str>,
-    /// The files with limits.
+    /// The files of a cgroup that contain limits.
     limits: &'static [&'static str],
-    /// The file with the memory in use.
+    /// The file of a cgroup that contains the memory in use.
     usage: &'static str,
-    /// The lines of `memory.stat` with memory that the kernel can take back: pages of files.
+    /// The keys of lines in `memory.stat` that count page cache. The kernel can reclaim this memory.
     reclaimable: [&'static str; 2],
 }
 
@@ -70,7 +71,7 @@ const V1: Version = Version {
     reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
-/// `memory.high` counts as a limit too: above it, the kernel slows the tasks of a cgroup down so much that they hardly
+/// `memory.high` is used as a limit too: above it, the kernel slows down the tasks of a cgroup so much that they hardly
 /// run.
 const V2: Version = Version {
     mounted_as: "cgroup2",
@@ -80,8 +81,8 @@ const V2: Version = Version {
     reclaimable: ["inactive_file", "active_file"],
 };
 
-/// Returns the memory, in bytes, that the cgroups of this process leave. `cgroups` is the text of /proc/self/cgroup and
-/// `mounts` the text of /proc/self/mountinfo.
+/// Returns the number of bytes that the limits of all cgroups of this process leave. `cgroups` is the text of
+/// /proc/self/cgroup, and `mounts` is the text of /proc/self/mountinfo.
 fn of_cgroups(cgroups: &str, mounts: &str) -> Option<u64> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -92,8 +93,8 @@ fn of_cgroups(cgroups: &str, mounts: &str) -> Option<u64> {
             _ => return None,
         };
         let (root, mount) = version.mount(mounts)?;
-        // In a container, the mount may show only a part of the hierarchy. The path then starts with this part, or with
-        // `/..` if it is outside.
+        // In a container, the mount may show only a part of the hierarchy. A cgroup's path then starts with the root of
+        // this part. If the cgroup is outside this part, the path starts with `/..`.
         let folder = path.strip_prefix(&root).map_or(mount.clone(), |below| mount.join(below));
         version.left_in(&folder, &mount)
     };
@@ -101,8 +102,8 @@ fn of_cgroups(cgroups: &str, mounts: &str) -> Option<u64> {
 }
 
 impl Version {
-    /// Returns which folder of the hierarchy is mounted, and the mount point. A line of mountinfo looks like
-    /// `36 35 0:31 /folder /place rw - cgroup cgroup rw,memory` (proc_pid_mountinfo(5)).
+    /// Returns the root of the mounted part of the hierarchy, and the mount point. A line of mountinfo looks like `36
+    /// 35 0:31 /folder /place rw - cgroup cgroup rw,memory` (proc_pid_mountinfo(5)).
     fn mount(&self, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         mounts.lines().find_map(|line| {
             let (before, after) = line.split_once(" - ")?;
@@ -114,7 +115,8 @@ impl Version {
         })
     }
 
-    /// Returns the memory that is left in the cgroup `folder` and in all cgroups above it, up to the mount point.
+    /// Returns the number of bytes that are left in the cgroup `folder` and in all cgroups above it, up to the mount
+    /// point.
     fn left_in(&self, folder: &Path, mount: &Path) -> Option<u64> {
         let above = folder.ancestors().take_while(|ancestor| ancestor.starts_with(mount));
         above.filter_map(|folder| self.left_in_one(folder)).min()
@@ -122,7 +124,7 @@ impl Version {
 
     fn left_in_one(&self, folder: &Path) -> Option<u64> {
         let number = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
-        // A limit of version 2 that is not set is the word `max`.
+        // In version 2, a file contains the word `max` if its limit is not set.
         let limit = self.limits.iter().filter_map(|file| number(file)).min()?;
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
         let lines = stat.lines().filter_map(|line| line.split_once(' '));
@@ -148,7 +150,6 @@ mod tests {
         assert_eq!(left(Some(4096), None), Some(0));
     }
 
-    /// Writes the files of a cgroup.
     fn cgroup(folder: &Path, files: &[(&str, &str)]) {
         fs::create_dir_all(folder).unwrap();
         files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());

@@ -28,7 +28,7 @@ impl Mapping {
         Self::map(fd.as_raw_fd(), len, libc::PROT_READ, libc::MAP_SHARED)
     }
 
-    /// Maps `len` bytes of zeroed memory that belongs to no file.
+    /// Maps `len` bytes of zeroed memory without a file.
     pub fn anonymous(len: usize) -> Result<Self, CallError> {
         Self::map(-1, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS)
     }

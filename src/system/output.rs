@@ -1,4 +1,4 @@
-//! The program's own standard output and standard error: checks if their readers still exist, and redirects them.
+//! The program's own stdout and stderr: checks whether their readers still exist, redirects them, and writes messages.
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,7 @@ use rustix::{
     termios::tcgetwinsize,
 };
 
-/// The stderr that was in use before the first call of [`append_to`].
+/// The stderr from before the first call of [`append_to`].
 static FIRST_STDERR: OnceLock<File> = OnceLock::new();
 /// The errno of the last failed write to stdout or stderr; 0 if no write failed.
 static WRITE_ERROR: AtomicI32 = AtomicI32::new(0);
@@ -36,11 +36,11 @@ fn is_broken(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())) == Ok(1) && fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Redirects stdout and stderr to /dev/null if their reader has closed them, so that later writes do not fail while the
+/// Redirects stdout and stderr to /dev/null if their reader has closed them. Later writes then do not fail while the
 /// program ends.
 pub fn discard() {
     if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
-        // dup2 replaces a descriptor atomically. It cannot fail here: all descriptors are open.
+        // dup2 replaces a descriptor atomically. dup2 cannot fail here, because all descriptors are open.
         if is_broken(io::stdout().as_fd()) {
             let _ = dup2_stdout(&null);
         }
@@ -50,11 +50,11 @@ pub fn discard() {
     }
 }
 
-/// Returns the error of writing to stdout if its device is full.
+/// Returns the error of a write to stdout if the device of stdout is full.
 pub fn full_stdout() -> Option<io::Error> {
     let stdout = io::stdout();
     let is_full = || fstatvfs(&stdout).is_ok_and(|of| of.f_blocks != 0 && of.f_bavail == 0);
-    // /dev/full refuses even nothing. Other devices take it.
+    // /dev/full refuses even a write of 0 bytes. Other full devices accept it.
     let errno = write(&stdout, &[]).err().or_else(|| is_full().then_some(Errno::NOSPC))?;
     (errno == Errno::NOSPC).then(|| errno.into())
 }
@@ -66,12 +66,12 @@ pub fn discard_stdout() {
     }
 }
 
-/// Redirects stdout and stderr to the end of a file, which is created if needed. If a later message cannot be written to
-/// the file, it is written to the stderr from before the first redirection.
+/// Redirects stdout and stderr to the end of the file `path`, and creates the file if necessary. If a later message
+/// cannot be written to the file, the message goes to the stderr from before the first redirection.
 pub fn append_to(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
     if let (None, Ok(stderr)) = (FIRST_STDERR.get(), io::stderr().as_fd().try_clone_to_owned()) {
-        // `set` fails only if a value was set before, and only this function sets one.
+        // `set` fails only if a value is set already. Only this function sets it.
         let _ = FIRST_STDERR.set(File::from(stderr));
     }
     dup2_stdout(&file)?;
@@ -89,19 +89,20 @@ pub fn terminal_width() -> Option<usize> {
     terminal_size().map(|(columns, _)| columns)
 }
 
-/// Returns the numbers of columns and lines of the terminal, if stdout is a terminal. The number of lines is 0 if it is
-/// not known.
+/// Returns the numbers of columns and lines of the terminal, if stdout is a terminal. The number of lines is 0 if the
+/// terminal does not report it.
 pub fn terminal_size() -> Option<(usize, usize)> {
-    // The numbers are 0 if the terminal does not know them.
+    // Both numbers are 0 if the terminal does not report its size.
     let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col != 0)?;
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// The function that [`before_messages`] has set; null if there is none. This function writes output that waits in other buffers.
+/// The function that [`before_messages`] has set; null if there is none. It writes output that waits in other buffers,
+/// such as Python's.
 static WRITE_WAITING: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets a function that is called before each message, so that messages and other output keep their order. `None` removes
-/// it.
+/// Sets a function that is called before each message. The function has to write buffered output, so that messages and
+/// output keep their order. `None` removes the function.
 pub fn before_messages(function: Option<fn()>) {
     WRITE_WAITING.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
 }
@@ -121,11 +122,11 @@ pub fn are_the_same() -> bool {
     out.is_some() && out == of(io::stderr().as_fd())
 }
 
-/// A function that gets the messages instead of stderr; null if there is none.
+/// The function that receives the messages instead of stderr; null if there is none.
 static RECEIVER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets a function that gets each message instead of stderr, for programs that use perf-prof as a library. `None`
-/// removes it. Returns the previous function.
+/// Sets a function that receives each message instead of stderr, for programs that use perf-prof as a library. `None`
+/// removes the function. Returns the previous function.
 pub fn send_messages_to(function: Option<fn(&str)>) -> Option<fn(&str)> {
     let before = receiver();
     RECEIVER.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
@@ -138,16 +139,16 @@ fn receiver() -> Option<fn(&str)> {
     (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), fn(&str)>(function) })
 }
 
-/// Writes a message about lost events. Does nothing if a program receives the messages, because such a program reads
-/// the counts of lost events instead.
+/// Writes a message about lost events to stderr. Does nothing if a program receives the messages, because such a
+/// program reads the counts of lost events instead.
 pub fn say_lost(text: impl std::fmt::Display) {
     if receiver().is_none() {
         say(text);
     }
 }
 
-/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
-/// control characters are shown as text: the message may contain names of tasks and files.
+/// Writes a message of perf-prof to stderr as one line. If stderr has no reader, this is not an error. On a terminal,
+/// control characters are shown as text, because the message may contain names of tasks and files.
 pub fn say(text: impl std::fmt::Display) {
     match receiver() {
         Some(receive) => receive(&text.to_string()),
@@ -160,21 +161,20 @@ pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
     if io::stderr().is_terminal() { text_for_terminal(text) } else { text.into() }
 }
 
-/// Writes a line to stderr without a prefix. If this fails, writes it to the stderr that was in use before [`append_to`]
-/// replaced it.
+/// Writes a line to stderr without a prefix. If this fails, writes the line to the stderr from before [`append_to`].
 pub fn write_line(text: &str) {
     write_waiting();
     let line = format!("{text}\n");
     let Err(error) = io::stderr().write_all(line.as_bytes()) else { return };
     note_write_error(&error);
     if let Some(mut stderr) = FIRST_STDERR.get() {
-        // If this fails too, the line cannot be shown anywhere.
+        // If this write fails too, the line cannot be shown anywhere.
         let _ = stderr.write_all(line.as_bytes());
     }
 }
 
-/// Remembers that stdout or stderr could not be written. A closed stream is not remembered, because it was closed on
-/// purpose.
+/// Remembers the errno of a failed write to stdout or stderr. EPIPE and EBADF are not remembered: the stream was closed
+/// on purpose.
 pub fn note_write_error(error: &io::Error) {
     match error.raw_os_error() {
         None | Some(libc::EPIPE | libc::EBADF) => {}
@@ -190,7 +190,7 @@ pub fn write_error() -> Option<io::Error> {
     }
 }
 
-/// Writes a line to stdout. Errors are ignored: a closed pipe is noticed when the script writes.
+/// Writes a line to stdout. Ignores errors: the script's next write notices a closed pipe.
 pub fn print_line(text: &str) {
     write_waiting();
     let _ = io::stdout().write_all(format!("{text}\n").as_bytes());

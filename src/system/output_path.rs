@@ -1,4 +1,4 @@
-//! Checks if a file can be written, before the long work starts that produces its contents.
+//! Checks whether a file can be written, before the long work that produces its contents starts.
 
 use std::{
     ffi::CString,
@@ -7,24 +7,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What happens if a file with the same name exists.
+/// What happens to an existing file with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingFile {
     /// It is overwritten.
     Overwritten,
-    /// It is renamed if it is a folder, a symbolic link, or a regular file that is not empty. An empty file is replaced
-    /// by a new one. Anything else is overwritten, for example a device.
+    /// A folder, a symbolic link, or a regular file that is not empty is renamed. An empty file is replaced by a new
+    /// one. Anything else, for example a device, is overwritten.
     Renamed,
 }
 
-/// Where a symbolic link leads.
+/// What a symbolic link leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// To a regular file, or to nothing.
+    /// A regular file, or nothing.
     File,
-    /// To a folder.
+    /// A folder.
     Folder,
-    /// To something else, such as a device or a pipe, or to a file that a process has open: `/dev/stdout` is such a link.
+    /// Something else, such as a device or a pipe, or the open file of a process: `/dev/stdout` is such a link.
     Special,
 }
 
@@ -70,7 +70,7 @@ pub enum OutputPathError {
 }
 
 /// Checks whether the file `path` can be written, without changing anything. Without this check, an error would be
-/// noticed only at the end, and all the work would be lost. The check cannot find every error.
+/// noticed only at the end, and all work would be lost. The check cannot find every error.
 pub fn check(path: &Path, former: ExistingFile) -> Result<(), OutputPathError> {
     let Ok(found) = fs::symlink_metadata(path) else { return check_folder(path) };
     if former == ExistingFile::Renamed {
@@ -85,14 +85,15 @@ pub fn check(path: &Path, former: ExistingFile) -> Result<(), OutputPathError> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(OutputPathError::Folder(path.to_owned())),
         Ok(_) => access(path, libc::W_OK).map_err(|source| OutputPathError::File { path: path.to_owned(), source }),
-        // A symbolic link without a target: writing through it may create the target.
+        // The symbolic link leads to nothing. A write through the link may create the file.
         Err(_) => Ok(()),
     }
 }
 
-/// Returns where a symbolic link leads.
+/// Returns what a symbolic link leads to.
 pub fn link_target(link: &Path) -> LinkTarget {
-    // The links in /proc/PID/fd lead to open files. Renaming /dev/stdout, which leads there, would harm other programs.
+    // The links in /proc/PID/fd lead to open files. /dev/stdout leads to one of these links. Renaming /dev/stdout would
+    // harm other programs.
     let leads_to_proc = fs::read_link(link).is_ok_and(|target| target.starts_with("/proc"));
     match fs::metadata(link) {
         Ok(found) if found.is_dir() => LinkTarget::Folder,
@@ -122,7 +123,7 @@ pub fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Checks whether this process has the access `mode` to `path`, by the permissions of the file and its file system.
+/// Checks whether this process may access `path` with `mode`. Takes the permissions and the file system into account.
 fn access(path: &Path, mode: libc::c_int) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: `path` is a string that ends with a NUL and outlives the call.
@@ -145,7 +146,8 @@ mod tests {
         expected.assert_eq(&answers(name));
     }
 
-    /// Returns the results of checking `name`: once for overwriting an existing file, and once for renaming it.
+    /// Returns the results of both checks of `name`: for an existing file that is overwritten, and for one that is
+    /// renamed.
     fn answers(name: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);

@@ -1,25 +1,26 @@
-//! The threads that perf-prof starts. In a process that belongs to another program, only these threads are perf-prof's.
+//! The list of threads that perf-prof starts. In a process that belongs to another program, only these threads are
+//! perf-prof's.
 //!
-//! Their ids are in words without a lock. Another thread could hold a lock at the moment of a fork, and it would stay locked in the
-//! child for ever.
+//! The thread ids are in atomic words without a lock. If another thread held a lock at the moment of a fork, the lock
+//! would stay locked in the child for ever.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-/// The most threads that are listed at the same time.
+/// The maximum number of running threads in the list.
 const MOST: usize = 4096;
 
-/// The number of ended threads that are still listed, because their last samples are read after their end.
+/// The number of ended threads that stay in the list, because their last samples are read after their end.
 const LAST: usize = 16;
 
-/// The ids of the threads that run; 0 where there is room.
+/// The ids of running threads; 0 in free entries.
 static RUNNING: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-/// Only the first words of `RUNNING` may have ids. This is their number.
+/// The number of entries of `RUNNING` that have been used. All later entries are 0.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// The ids of the threads that ended last; 0 where there is none.
+/// The ids of the threads that ended last; 0 in free entries.
 static ENDED: [AtomicU32; LAST] = [const { AtomicU32::new(0) }; LAST];
-/// How many threads have ended.
+/// The number of threads that have ended.
 static ENDS: AtomicUsize = AtomicUsize::new(0);
-/// Grows with each change of the list.
+/// The number of changes of the list.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// While this value exists, the thread that created it is one of perf-prof's threads.
@@ -27,10 +28,10 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 pub struct OwnThread(u32);
 
 impl OwnThread {
-    /// Notes that the calling thread belongs to perf-prof.
+    /// Adds the calling thread to the list.
     pub fn enter() -> OwnThread {
         let tid = rustix::thread::gettid().as_raw_pid() as u32;
-        // A thread that has ended may have had the same id.
+        // An ended thread in the list may have had the same id.
         ENDED.iter().for_each(|ended| _ = replace(ended, tid, 0));
         if let Some(place) = RUNNING.iter().position(|running| replace(running, 0, tid)) {
             USED.fetch_max(place + 1, SeqCst);
@@ -42,14 +43,14 @@ impl OwnThread {
 
 impl Drop for OwnThread {
     fn drop(&mut self) {
-        // The thread is always in one of the lists.
+        // The id is added to `ENDED` before it is removed from `RUNNING`, so it is always in the list.
         ENDED[ENDS.fetch_add(1, SeqCst) % LAST].store(self.0, SeqCst);
         running().any(|running| replace(running, self.0, 0));
         CHANGES.fetch_add(1, SeqCst);
     }
 }
 
-/// Replaces a value. Returns whether it was there.
+/// Replaces the value `before` by `after`. Returns whether the word contained `before`.
 fn replace(word: &AtomicU32, before: u32, after: u32) -> bool {
     word.compare_exchange(before, after, SeqCst, SeqCst).is_ok()
 }
@@ -63,7 +64,7 @@ pub fn changes() -> u64 {
     CHANGES.load(SeqCst)
 }
 
-/// Returns the ids of the threads, sorted.
+/// Returns the ids of all threads in the list, sorted.
 pub fn list() -> Vec<u32> {
     let mut all: Vec<u32> = running().chain(&ENDED).map(|tid| tid.load(SeqCst)).filter(|&tid| tid != 0).collect();
     all.sort_unstable();
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Held by each test: threads of another one would be listed too.
+    /// Held by each test, because the list would also contain the threads of other tests.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]

@@ -1,4 +1,4 @@
-//! perf_event_open and its ioctls. Does not choose what is opened.
+//! perf_event_open and its ioctls. The callers decide which events are opened.
 
 use std::{
     ffi::CStr,
@@ -14,10 +14,10 @@ use super::{
     perf_copies,
 };
 
-/// The target that an event is attached to.
+/// What an event is attached to.
 #[derive(Clone, Copy, Debug)]
 pub enum Attach<'a> {
-    /// A thread, on all CPUs or on one.
+    /// A thread, on all CPUs or on one CPU.
     Thread(u32, Option<u32>),
     /// All threads on a CPU.
     Cpu(u32),
@@ -41,13 +41,13 @@ pub fn attr_of_bytes(bytes: &[u8]) -> perf_event_attr {
     unsafe { std::mem::transmute(all) }
 }
 
-/// Returns the period of an attr, or its frequency if it has one.
+/// Returns the sample period of an attr, or its sample frequency if the attr uses a frequency.
 pub fn sample_period(attr: &perf_event_attr) -> u64 {
     // SAFETY: both members of the union are numbers of 64 bits.
     unsafe { attr.__bindgen_anon_1.sample_period }
 }
 
-/// Opens an event. Fills in the attr's size.
+/// Opens an event. Sets the size in the attr.
 pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
     open_in_group(attr, attach, None)
 }
@@ -74,33 +74,34 @@ pub fn open_in_group(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Starts counting and sampling.
+/// Enables counting and sampling.
 pub fn enable(fd: BorrowedFd<'_>) -> Result<(), CallError> {
     // SAFETY: the ioctl takes no pointer.
     check("ioctl PERF_EVENT_IOC_ENABLE", unsafe { sys::ioctls::ENABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Stops counting and sampling.
+/// Disables counting and sampling.
 pub fn disable(fd: BorrowedFd<'_>) -> Result<(), CallError> {
     // SAFETY: the ioctl takes no pointer.
     check("ioctl PERF_EVENT_IOC_DISABLE", unsafe { sys::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Makes the event `fd` write its records to the ring of the event `to`.
+/// Makes the kernel write the records of the event `fd` to the ring of the event `to`.
 pub fn set_output(fd: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), CallError> {
     // SAFETY: the ioctl takes no pointer.
     let result = unsafe { sys::ioctls::SET_OUTPUT(fd.as_raw_fd(), to.as_raw_fd()) };
     check("ioctl PERF_EVENT_IOC_SET_OUTPUT", result).map(drop)
 }
 
-/// Sets the trace filter of a tracepoint: the kernel then writes only the records that match it.
+/// Sets the filter of a tracepoint. The kernel then writes only the records that match the filter.
 pub fn set_filter(fd: BorrowedFd<'_>, filter: &CStr) -> Result<(), CallError> {
     // SAFETY: the kernel only reads the text up to its NUL (perf_event_set_filter copies it).
     let result = unsafe { sys::ioctls::SET_FILTER(fd.as_raw_fd(), filter.as_ptr().cast_mut()) };
     check("ioctl PERF_EVENT_IOC_SET_FILTER", result).map(drop)
 }
 
-/// Runs a program at each event of a tracepoint, as [`Program::attach_to_event`] says, on kernels without links.
+/// Makes the kernel run a program at each event of a tracepoint, on kernels without links. See
+/// [`Program::attach_to_event`].
 pub fn set_bpf(fd: BorrowedFd<'_>, program: &Program) -> Result<(), CallError> {
     // SAFETY: the ioctl takes no pointer.
     let result = unsafe { sys::ioctls::SET_BPF(fd.as_raw_fd(), program.as_fd().as_raw_fd() as u32) };
@@ -115,8 +116,8 @@ pub fn id(fd: BorrowedFd<'_>) -> Result<u64, CallError> {
     Ok(id)
 }
 
-/// Reads the event's values into `values`. The event's `read_format` determines the number of values. Returns how many
-/// values were read.
+/// Reads the event's values into `values`. `read_format` of the event's attr determines the number of values. Returns
+/// how many values were read.
 pub fn read(fd: BorrowedFd<'_>, values: &mut [u64]) -> Result<usize, CallError> {
     // SAFETY: `values` has room for the number of bytes that the call gets.
     let size = unsafe { libc::read(fd.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(values)) };

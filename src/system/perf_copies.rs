@@ -1,22 +1,22 @@
-//! Closes a forked child's copies of the descriptors of perf events, and of BPF maps and programs. A program that forks does
-//! not know about these descriptors.
+//! Closes a forked child's copies of the descriptors of perf events, BPF maps and BPF programs. A script that forks
+//! does not know these descriptors.
 
 use std::{
     fs, process,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Descriptors above this number are not noted. By default, Linux does not allow higher ones (`fs.nr_open`).
+/// Descriptors above this number are not noted. Linux allows none by default (`fs.nr_open`).
 const MOST: usize = 1 << 20;
 
 /// The targets of the links in `/proc/PID/fd` for descriptors of perf events, BPF maps and BPF programs.
 const KINDS: [&str; 3] = ["anon_inode:[perf_event]", "anon_inode:bpf-map", "anon_inode:bpf-prog"];
 
-/// A bit for each descriptor that was opened for a perf event or for BPF. Closing a descriptor does not clear its bit,
-/// so the descriptor may be closed by now. The words are atomic and have no lock, because another thread could hold a
+/// One bit for each descriptor that was opened for a perf event or for BPF. Closing a descriptor does not clear its
+/// bit, so the descriptor may be closed or reused. The words are atomic, without a lock: another thread could hold a
 /// lock at the moment of a fork.
 static OPENED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
-/// Only the first words of `OPENED` may have bits. This is their number.
+/// The number of words of `OPENED` that may contain bits. All later words are 0.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes a descriptor that was opened for a perf event or for BPF.
@@ -28,7 +28,7 @@ pub(super) fn note(descriptor: i32) {
     }
 }
 
-/// Closes all noted descriptors. To be called only in a forked child, in which no thread uses them.
+/// Closes all noted descriptors. Must be called only in a forked child, where no other thread uses them.
 pub fn close() {
     let folder = format!("/proc/{}/fd", process::id());
     for (index, word) in OPENED.iter().take(WORDS.load(Relaxed)).enumerate() {
@@ -36,7 +36,7 @@ pub fn close() {
         while bits != 0 {
             let descriptor = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            // Since it was noted, the descriptor may have been closed and reused for another file.
+            // The descriptor may have been closed and reused for another file since it was noted.
             let link = fs::read_link(format!("{folder}/{descriptor}"));
             if link.is_ok_and(|link| KINDS.iter().any(|kind| link.as_os_str() == *kind)) {
                 // SAFETY: in a forked child, the thread that owns the descriptor does not exist.

@@ -12,7 +12,7 @@ use super::call::{CallError, failed};
 /// `PIDFD_THREAD` of `include/uapi/linux/pidfd.h`, since Linux 6.9.
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
 
-/// Returns a descriptor that becomes readable when the process `pid` has exited, with all its threads.
+/// Returns a descriptor that becomes readable when all threads of the process `pid` have exited.
 pub fn of_process(pid: u32) -> Result<OwnedFd, CallError> {
     open(pid, PidfdFlags::empty())
 }

@@ -1,5 +1,5 @@
-//! PMUs as sysfs describes them: their numbers, the names of their events, and the terms that they accept. Does not
-//! know what the terms mean; the `selectors` room does.
+//! PMUs as sysfs describes them: their numbers, the names of their events, and the terms that they accept. The module
+//! `selectors` of the crate `session` interprets the terms.
 
 use std::{
     fs,
@@ -12,20 +12,20 @@ use super::{CallError, procfs};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// A PMU, as described by its files in sysfs.
+/// A PMU, as its files in sysfs describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pmu {
-    /// Name of the PMU.
+    /// The name of the PMU.
     pub name: String,
-    /// Number of the PMU: the `type` of the attr.
+    /// The number of the PMU, which is the `type` of the attr.
     pub kind: u32,
-    /// Terms: the name of each, and the bits of the attr that it sets, like `config:0-7`.
+    /// The names of the terms, each with the bits of the attr that it sets, like `config:0-7`.
     pub format: Vec<(String, String)>,
-    /// Events: the name of each, and its terms, like `event=0x3c,umask=0x1`.
+    /// The names of the events, each with its terms, like `event=0x3c,umask=0x1`.
     pub events: Vec<(String, String)>,
-    /// The CPUs on which its events must be opened; `None` for all CPUs.
+    /// The CPUs on which events of the PMU must be opened; `None` for all CPUs.
     pub cpus: Option<CpuSet>,
-    /// The highest supported precision (`caps/max_precise`).
+    /// The highest precision that the PMU supports (`caps/max_precise`).
     pub max_precise: u8,
 }
 
@@ -39,15 +39,15 @@ impl Pmu {
         }
         let kind = procfs::read(&kind)?;
         let wrong = |error| CallError::new(format!("parse the type of the PMU {name}"), std::io::Error::other(error));
-        // An uncore PMU lists one CPU of each package in `cpumask`. If only some cores have a PMU, the PMU lists these
-        // cores in `cpus`.
+        // An uncore PMU lists one CPU of each package in `cpumask`. A PMU that only some cores have lists these cores
+        // in `cpus`.
         let cpus = ["cpumask", "cpus"].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok());
         let max_precise = fs::read_to_string(folder.join("caps/max_precise")).ok();
         Ok(Some(Pmu {
             name: name.to_owned(),
             kind: kind.trim().parse().map_err(wrong)?,
             format: texts(&folder.join("format")),
-            // The folder also holds files for the unit and the scale of an event, like `NAME.unit`.
+            // The folder also contains files with the unit and the scale of an event, like `NAME.unit`.
             events: texts(&folder.join("events")).into_iter().filter(|(name, _)| !name.contains('.')).collect(),
             cpus: cpus.and_then(|list| list.trim().parse().ok()),
             max_precise: max_precise.and_then(|level| level.trim().parse().ok()).unwrap_or(0),

@@ -19,14 +19,15 @@ pub enum ProbedCode {
     File(SharedFile),
 }
 
-/// A place that is probed.
+/// One place in the probed code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbedPlace {
     /// The offset from the start of the function or of the file, in bytes.
     pub offset: u64,
-    /// The file offset of a 16-bit counter that the kernel increments while the probe is open. `None` if the probe has none.
+    /// The file offset of the probe's semaphore: a 16-bit counter that the kernel increments while the probe is open.
+    /// `None` if the probe has no semaphore.
     pub semaphore: Option<u64>,
-    /// The arguments, in the kernel's syntax and without spaces: `size=%di:u64`.
+    /// The arguments in the kernel's syntax, without spaces: `size=%di:u64`.
     pub arguments: Vec<String>,
 }
 
@@ -39,19 +40,19 @@ pub enum FireAt {
     Return,
 }
 
-/// A probe that can be defined in tracefs.
+/// What a definition of a probe in tracefs contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeDefinition {
-    /// The code that has the probe.
+    /// The code that is probed.
     pub probed: ProbedCode,
     /// The moment at which the probe fires.
     pub fire_at: FireAt,
-    /// The places of the probe. All of them have arguments of the same names and types.
+    /// The places of the probe. The arguments have the same names and types at all places.
     pub places: Vec<ProbedPlace>,
 }
 
-/// A definition that exists in tracefs. Dropping the value removes the definition; the probe's event must not be open
-/// then.
+/// A definition that exists in tracefs. Dropping the value removes the definition; the probe's event must be closed
+/// before.
 #[derive(Debug)]
 pub struct DefinedProbe {
     list: PathBuf,
@@ -59,7 +60,7 @@ pub struct DefinedProbe {
     id: u32,
 }
 
-/// The files in tracefs that list the definitions.
+/// The files in tracefs that list all definitions.
 const LISTS: [&str; 2] = ["kprobe_events", "uprobe_events"];
 
 /// The number of definitions that this process has made.
@@ -73,14 +74,15 @@ impl ProbeDefinition {
         }
     }
 
-    /// Returns whether the probe needs a definition in tracefs, because the PMUs `kprobe` and `uprobe` do not support it.
+    /// Returns whether the probe needs a definition in tracefs. The PMUs `kprobe` and `uprobe` support neither
+    /// semaphores nor arguments nor several places.
     pub fn needs_tracefs(&self) -> bool {
         let is_plain = |place: &ProbedPlace| place.semaphore.is_none() && place.arguments.is_empty();
         self.places.len() != 1 || !self.places.iter().all(is_plain)
     }
 
-    /// Returns the line that defines the probe at a place. The kernel splits the line at spaces and ends it at `#`. So a file is
-    /// given by its descriptor and not by its path, which may contain these characters. Besides, another file may be at
+    /// Returns the line that defines the probe at a place. The kernel splits the line at spaces and ends it at `#`. A
+    /// path may contain these characters, so the line names the file by its descriptor. Besides, another file may be at
     /// the path by now.
     fn line(&self, name: &str, place: &ProbedPlace) -> String {
         let letter = if self.fire_at == FireAt::Return { 'r' } else { 'p' };
@@ -96,8 +98,8 @@ impl ProbeDefinition {
         line
     }
 
-    /// Defines the probe under a new name. All places are defined with this name, so the kernel adds them to the same
-    /// event. The first call also removes definitions left over by processes that have exited.
+    /// Defines the probe under a new name. All places get the same name, so the kernel adds them to the same event. The
+    /// first call also removes the definitions of processes that have exited.
     pub fn define(&self) -> io::Result<DefinedProbe> {
         let tracefs = Tracefs::find().map_err(io::Error::other)?;
         let group = group(std::process::id())?;
@@ -108,7 +110,7 @@ impl ProbeDefinition {
         let name = loop {
             let name = format!("e{count}");
             *count += 1;
-            // If the name existed already, the kernel would add the places to that event.
+            // If the name existed already, the kernel would add the places to the existing event.
             if !tracefs.has_event(&group, &name) {
                 break name;
             }
@@ -130,7 +132,7 @@ impl DefinedProbe {
         self.id
     }
 
-    /// Returns the text of the event's format file.
+    /// Returns the text of the format file of the probe's tracepoint.
     pub fn format(&self) -> io::Result<String> {
         let tracefs = Tracefs::find().map_err(io::Error::other)?;
         let (group, name) = self.name.split_once('/').unwrap_or_default();
@@ -140,8 +142,8 @@ impl DefinedProbe {
 
 impl Drop for DefinedProbe {
     fn drop(&mut self) {
-        // A child process that was just forked may keep the event open until it calls exec. If the definition cannot be
-        // removed now, the next process that defines a probe removes it.
+        // A child that was just forked may keep the event open until it calls exec. If the definition cannot be removed
+        // now, the next process that defines a probe removes it.
         for _ in 0..100 {
             match append(&self.list, format!("-:{}", self.name).as_bytes()) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -153,9 +155,9 @@ impl Drop for DefinedProbe {
     }
 }
 
-/// Adds the kernel's reason to the error of a refused definition. The kernel writes it to the file `error_log`, as
-/// `[time] trace_uprobe: error: REASON`, and then `  Command: DEFINITION` (`__trace_probe_log_err()` in
-/// kernel/trace/trace_probe.c).
+/// Adds the kernel's reason to the error of a refused definition. The kernel writes the reason to the file `error_log`,
+/// as `[time] trace_uprobe: error: REASON`. The next line there is `  Command: DEFINITION` (`__trace_probe_log_err()`
+/// in kernel/trace/trace_probe.c).
 fn explained(error: io::Error, tracefs: &Tracefs, name: &str) -> io::Error {
     let log = tracefs.read("error_log").unwrap_or_default();
     match reason(&log, name) {
@@ -164,7 +166,7 @@ fn explained(error: io::Error, tracefs: &Tracefs, name: &str) -> io::Error {
     }
 }
 
-/// Returns the reason of the last error of the definition with this name.
+/// Returns the reason of the last error that the log contains for the definition `name`.
 fn reason<'a>(log: &'a str, name: &str) -> Option<&'a str> {
     let lines: Vec<&str> = log.lines().collect();
     let of_name = |line: &str| line.trim_start().starts_with("Command:") && line.contains(&format!(":{name} "));
@@ -173,21 +175,20 @@ fn reason<'a>(log: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn append(list: &Path, line: &[u8]) -> io::Result<()> {
-    // Without `append` the kernel would clear the list. The kernel needs the whole line in a single write.
+    // Without `append`, the kernel would clear the list. The kernel needs the whole line in one write.
     OpenOptions::new().append(true).open(list)?.write_all(line)
 }
 
-/// Returns the group for the definitions of process `pid`. All pid namespaces share one list, but the same pid can
-/// exist in each of them, so the group contains the namespace's number.
+/// Returns the group for the definitions of process `pid`. All PID namespaces share one list of definitions, and each
+/// namespace can contain a process with the same pid. So the group contains the namespace's number.
 fn group(pid: u32) -> io::Result<String> {
     let namespace = fs::read_link("/proc/self/ns/pid")?;
     let digits: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     Ok(format!("perf_prof_{pid}_{digits}"))
 }
 
-/// Removes definitions that other processes of this pid namespace have left over: processes that were killed, and
-/// earlier processes with the same pid as this process. The kernel does not remove a definition while its event is
-/// open.
+/// Removes the definitions that other processes of this PID namespace have left over: processes that were killed, and
+/// earlier processes with the pid of this process. The kernel does not remove a definition while its event is open.
 fn remove_stale(tracefs: &Tracefs) {
     for LeftOver { list, name } in left_over(tracefs) {
         let _ = append(&list, format!("-:{name}").as_bytes());
@@ -197,14 +198,14 @@ fn remove_stale(tracefs: &Tracefs) {
 /// A definition that a process has left over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOver {
-    /// The file in tracefs that lists it.
+    /// The file in tracefs that lists the definition.
     pub list: PathBuf,
-    /// Its group and name.
+    /// The group and the name of the definition.
     pub name: String,
 }
 
-/// Returns the definitions that processes of this pid namespace have left over: they were killed, or tracefs was
-/// unmounted before their end. The next process that defines a probe removes these definitions.
+/// Returns the definitions that processes of this PID namespace have left over. Either these processes were killed, or
+/// tracefs was unmounted before they ended. The next process that defines a probe removes these definitions.
 pub fn left_over(tracefs: &Tracefs) -> Vec<LeftOver> {
     let mut found = Vec::new();
     for list in LISTS {
@@ -215,7 +216,7 @@ pub fn left_over(tracefs: &Tracefs) -> Vec<LeftOver> {
     found
 }
 
-/// Returns the name of the definition in a line of a list, if the process that made it has exited.
+/// Returns the name of the definition in a line of a list, if the process that defined it has exited.
 fn stale(line: &str) -> Option<&str> {
     let (_, name) = line.split_whitespace().next()?.split_once(':')?;
     let (own, _) = name.split_once('/')?;
@@ -264,7 +265,6 @@ mod tests {
         assert_eq!(reason(log, "g/e"), None);
     }
 
-    /// Definitions of running processes and of other tools are kept.
     #[test]
     fn only_definitions_of_exited_processes_are_stale() {
         let dead = i32::MAX as u32;

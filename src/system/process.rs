@@ -1,8 +1,8 @@
-//! This process: a hook for its forks, its user, and its immediate end. Also signals to other processes.
+//! This process: a hook for forked children, its user, and its immediate end. Also sends signals to other processes.
 
 use std::{io, os::unix::process::CommandExt, process::Command};
 
-/// Registers a function that every forked child calls before it runs anything else. It must be async-signal-safe.
+/// Registers a function that every forked child calls before anything else. The function must be async-signal-safe.
 pub fn in_forked_child(function: extern "C" fn()) {
     // SAFETY: `function` takes no arguments and exists as long as the process.
     unsafe {
@@ -11,7 +11,7 @@ pub fn in_forked_child(function: extern "C" fn()) {
     }
 }
 
-/// Returns the user with whose rights this process opens files.
+/// Returns the effective user id, with whose rights this process opens files.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -28,8 +28,8 @@ pub fn send_signal(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as i32, signal) };
 }
 
-/// Makes the kernel send SIGTERM to a command when the thread that starts it ends, however it ends. A program that is
-/// set-user-ID or has file capabilities is not ended (PR_SET_PDEATHSIG in prctl(2)).
+/// Makes the kernel send SIGTERM to `command` when the thread that starts it ends, for whatever reason. The kernel does
+/// not do this for programs that are set-user-ID or have file capabilities (PR_SET_PDEATHSIG in prctl(2)).
 pub fn end_with_this_thread(command: &mut Command) {
     let parent = std::process::id();
     let prepare = move || if die_with(parent, libc::SIGTERM) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) };
@@ -37,8 +37,8 @@ pub fn end_with_this_thread(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// In a forked child: makes the kernel send `signal` to this process when the thread that forked it ends. Returns false
-/// if the process `parent`, which forked it, has ended already. Async-signal-safe.
+/// In a forked child: makes the kernel send `signal` to this process when the thread that forked it ends. `parent` is
+/// the process of that thread. Returns false if `parent` has ended already. Async-signal-safe.
 pub fn die_with(parent: u32, signal: i32) -> bool {
     // SAFETY: the calls take only numbers.
     unsafe {

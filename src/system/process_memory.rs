@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Copies memory of a process from an address on. Fails unless all of `to` is filled. The process goes on running meanwhile.
+/// Copies the memory of a process from `address` on. Fails unless `to` is filled completely. The process keeps running
+/// during the copy.
 pub fn read(pid: u32, address: u64, to: &mut [u8]) -> io::Result<()> {
     let start = usize::try_from(address).map_err(io::Error::other)?;
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };

@@ -30,8 +30,8 @@ pub fn tasks(pid: u32) -> Result<Vec<u32>, CallError> {
 
 /// Returns the threads of a process, or `None` if some may be missing. The kernel ends a listing early if the thread
 /// that it has reached exits (`next_tid()` in fs/proc/base.c). So the threads are listed twice, and the kernel's own
-/// count is read in between. Each thread that is in both lists existed when the count was read. If the number of these
-/// threads equals the count, none is missing.
+/// thread count is read in between. Each thread in both lists existed when the count was read. If there are as many
+/// such threads as the count says, none is missing.
 pub fn all_tasks_of(pid: u32) -> Option<Vec<u32>> {
     let before = tasks(pid).ok()?;
     let count = thread_count(pid)?;
@@ -65,7 +65,7 @@ pub fn processes() -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Returns the comm of a thread. It is bytes, because a thread may choose any bytes as its name.
+/// Returns the comm of a thread as bytes, because a comm need not be UTF-8.
 pub fn comm(tid: u32) -> Option<Vec<u8>> {
     let mut comm = fs::read(format!("/proc/{tid}/comm")).ok()?;
     if comm.last() == Some(&b'\n') {
@@ -80,27 +80,27 @@ pub fn parent(pid: u32) -> Option<u32> {
     std::str::from_utf8(&stat(pid)?).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the part of `/proc/TID/stat` after the task's name. The name is in parentheses, and may itself contain `)`.
+/// Returns the part of `/proc/TID/stat` after the comm. The comm is in parentheses, and may contain `)` itself.
 fn stat(tid: u32) -> Option<Vec<u8>> {
     let mut stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
     let close = stat.iter().rposition(|&byte| byte == b')')?;
     Some(stat.split_off(close + 1))
 }
 
-/// Returns the process of a thread.
+/// Returns the process id of a thread.
 pub fn process_of(tid: u32) -> Option<u32> {
     status_value(tid, "Tgid:")
 }
 
-/// Returns the user who owns a thread's files in /proc. This is the user of the thread, or root if the thread has more
-/// rights than that user or must not be inspected.
+/// Returns the user who owns a thread's files in /proc. This is the user of the thread. It is root if the thread has
+/// more rights than its user, or must not be inspected.
 pub fn owner(tid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{tid}")).ok().map(|folder| folder.uid())
 }
 
-/// Returns the namespaces of a thread, each as device and inode, in the order of `NET_NS_INDEX` and the other constants
-/// in `include/uapi/linux/perf_event.h`. Namespaces that this kernel does not have are zero. Returns `None` without the
-/// permission to read them.
+/// Returns the namespaces of a thread, each as device and inode. The order is that of `NET_NS_INDEX` and the other
+/// constants in `include/uapi/linux/perf_event.h`. A namespace that this kernel does not support is zero. Returns
+/// `None` without permission to read the namespaces.
 pub fn namespaces(tid: u32) -> Option<[(u64, u64); 7]> {
     let mut all = [(0, 0); 7];
     for (place, name) in all.iter_mut().zip(["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"]) {
@@ -113,18 +113,18 @@ pub fn namespaces(tid: u32) -> Option<[(u64, u64); 7]> {
     (all != [(0, 0); 7]).then_some(all)
 }
 
-/// Returns whether a thread has exited. This includes a zombie that its parent has not reaped yet.
+/// Returns whether a thread has exited. True for a zombie that its parent has not reaped yet.
 pub fn has_exited(tid: u32) -> bool {
-    // The state is a letter after a space.
+    // The state is a letter that follows a space.
     stat(tid).is_none_or(|stat| matches!(stat.get(1), None | Some(b'Z' | b'X')))
 }
 
-/// Returns `kernel.perf_event_paranoid`, which controls what users without privileges may trace.
+/// Returns `kernel.perf_event_paranoid`, which limits what users without privileges may trace.
 pub fn perf_event_paranoid() -> Option<i32> {
     sysctl("perf_event_paranoid")
 }
 
-/// Returns `kernel.perf_event_mlock_kb`: how much ring memory per CPU a user without privileges may lock, in KiB.
+/// Returns `kernel.perf_event_mlock_kb`: how much ring memory a user without privileges may lock on each CPU, in KiB.
 pub fn perf_event_mlock_kb() -> Option<i32> {
     sysctl("perf_event_mlock_kb")
 }
@@ -134,22 +134,23 @@ pub fn perf_event_max_stack() -> Option<i32> {
     sysctl("perf_event_max_stack")
 }
 
-/// Returns `kernel.perf_event_max_sample_rate`: the highest frequency that may be requested, in samples per second and
-/// CPU.
+/// Returns `kernel.perf_event_max_sample_rate`: the highest sample frequency that an event may request, in samples per
+/// second on each CPU.
 pub fn perf_event_max_sample_rate() -> Option<u64> {
     sysctl("perf_event_max_sample_rate").and_then(|rate| u64::try_from(rate).ok())
 }
 
-/// Returns whether this thread has a capability that makes the kernel ignore `kernel.perf_event_paranoid`, as
-/// `perfmon_capable()` in `include/linux/capability.h` checks. Capabilities inside a user namespace do not count.
+/// Returns whether the kernel ignores `kernel.perf_event_paranoid` for this thread because of a capability
+/// (`perfmon_capable()` in `include/linux/capability.h`). Capabilities inside a user namespace do not count.
 pub fn is_perfmon_capable() -> bool {
     is_in_first_user_namespace() && [CAP_PERFMON, CAP_SYS_ADMIN].into_iter().any(capability::has)
 }
 
-/// Returns whether this process is in the initial PID namespace. The data of tracepoints has the process and thread ids of
-/// this namespace.
+/// Returns whether this process is in the initial PID namespace. Process and thread ids in the data of tracepoints are
+/// ids of the initial namespace.
 pub fn is_in_first_pid_namespace() -> bool {
-    // `PROC_PID_INIT_INO` of include/linux/proc_ns.h. A kernel without PID namespaces has no such file.
+    // `PROC_PID_INIT_INO` of include/linux/proc_ns.h. A kernel without PID namespaces does not have the file that is
+    // read here.
     const FIRST: u64 = 0xEFFF_FFFC;
     match fs::metadata("/proc/self/ns/pid") {
         Ok(namespace) => namespace.ino() == FIRST,
@@ -157,11 +158,12 @@ pub fn is_in_first_pid_namespace() -> bool {
     }
 }
 
-/// Returns whether this process is in the initial user namespace. The kernel accepts only the capabilities of this
-/// namespace. The inode number is compared because /proc/self/uid_map can look the same in a namespace that maps all
-/// users.
+/// Returns whether this process is in the initial user namespace. The kernel accepts only capabilities of the initial
+/// user namespace. /proc/self/uid_map would not be enough: it can look the same in a namespace that maps all users. So
+/// the inode number is compared.
 pub fn is_in_first_user_namespace() -> bool {
-    // `PROC_USER_INIT_INO` of include/linux/proc_ns.h. A kernel without user namespaces has no such file.
+    // `PROC_USER_INIT_INO` of include/linux/proc_ns.h. A kernel without user namespaces does not have the file that is
+    // read here.
     const FIRST: u64 = 0xEFFF_FFFD;
     fs::metadata("/proc/self/ns/user").map_or(true, |namespace| namespace.ino() == FIRST)
 }

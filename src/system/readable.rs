@@ -1,5 +1,5 @@
-//! Waits until a descriptor of any kind can be read. epoll cannot do that, because it does not accept regular files.
-//! Reads nothing itself.
+//! Waits until a descriptor of any kind can be read. epoll cannot do this, because it does not accept regular files.
+//! Reads no data.
 
 use std::{
     os::fd::{BorrowedFd, RawFd},
@@ -21,7 +21,7 @@ use super::{
 pub enum Readable {
     /// There is data to read, or the other end was closed.
     Yes,
-    /// The eventfd `wake` was signalled. It is reset already.
+    /// The eventfd `wake` was signalled. It was drained.
     Woken,
 }
 
@@ -46,8 +46,8 @@ pub fn wait(fd: BorrowedFd<'_>, wake: Option<RawFd>) -> Result<Readable, CallErr
     }
 }
 
-/// Waits until one of the descriptors can be read, at most `timeout`. Returns how many can. Fails with EINTR if a signal
-/// arrives.
+/// Waits until one of the descriptors can be read, at most for `timeout`. Returns how many can be read. Fails with
+/// EINTR if a signal arrives.
 pub fn poll_all(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<usize, CallError> {
     let mut entries: Vec<PollFd<'_>> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let timeout =

@@ -1,11 +1,11 @@
-//! The ring to which the kernel writes records: a control page, then data pages. The number of data pages is a power of
-//! two.
+//! The ring to which the kernel writes records. It is a control page, followed by data pages. The number of data pages
+//! is a power of two.
 //!
 //! The protocol is described at `struct perf_event_mmap_page` in `include/uapi/linux/perf_event.h` and in
-//! `kernel/events/ring_buffer.c`. The kernel advances `data_head` after it has written a record, so the reader loads it
-//! with acquire ordering. The kernel does not write between `data_tail` and `data_head`, so the reader stores the tail
-//! with release ordering after it has read the bytes. Both positions only grow; masking them gives the offset in the
-//! data.
+//! `kernel/events/ring_buffer.c`. The kernel advances `data_head` after it has written a record. So the reader loads
+//! `data_head` with acquire ordering. The kernel does not write between `data_tail` and `data_head`. So the reader
+//! stores `data_tail` with release ordering, after it has read the bytes. Both positions only grow; a mask gives their
+//! offset in the data.
 
 use std::{
     os::fd::BorrowedFd,
@@ -34,12 +34,12 @@ impl Ring {
         Ok(Self::new(Mapping::map_file(fd, page_size() + size)?, size))
     }
 
-    /// Maps a ring for reading only. The kernel then does not wait for the reader: it overwrites the oldest records.
+    /// Maps a ring for reading only. The kernel then overwrites the oldest records and does not wait for the reader.
     pub(super) fn map_overwritten(fd: BorrowedFd<'_>, size: usize) -> Result<Self, CallError> {
         Ok(Self::new(Mapping::map_file_for_reading(fd, page_size() + size)?, size))
     }
 
-    /// Makes a reader for a mapping that contains a ring: a control page, then `size` bytes of data.
+    /// Creates a reader for a mapping that contains a ring: a control page, then `size` bytes of data.
     pub fn new(mapping: Mapping, size: usize) -> Self {
         debug_assert!(size.is_power_of_two());
         let mut ring = Self { mapping, size, tail: 0 };
@@ -52,10 +52,11 @@ impl Ring {
         self.size
     }
 
-    /// Returns the position up to which the kernel has written. A drain should load it only once. Otherwise the drain
-    /// might never end if the kernel writes all the time.
+    /// Returns the position up to which the kernel has written. A drain should load the head only once. If the kernel
+    /// writes all the time, a drain that loads the head again and again might never end.
     pub fn head(&self) -> u64 {
-        // Pairs with the kernel's barrier in perf_output_put_handle(). All bytes before the head are visible after it.
+        // Pairs with the kernel's barrier in perf_output_put_handle(). After this load, all bytes before the head are
+        // visible.
         self.head_word().load(Ordering::Acquire)
     }
 
@@ -64,8 +65,8 @@ impl Ring {
         self.tail
     }
 
-    /// Appends `len` bytes from position `from` to `out`: one span, or two if they wrap around the end of the data. The
-    /// bytes must be between the tail and a head that was loaded before.
+    /// Appends `len` bytes from the position `from` to `out`. If the bytes wrap around the end of the data, they are
+    /// copied in two pieces. The bytes must be between the tail and a head that was loaded before.
     pub fn copy_to(&self, from: u64, len: usize, out: &mut Vec<u8>) {
         assert!(len <= self.size, "more than the ring holds");
         let at = (from & (self.size as u64 - 1)) as usize;
@@ -84,12 +85,12 @@ impl Ring {
         }
     }
 
-    /// Gives the space before `tail` back to the kernel. Should be called only once per drain, because the store is to
-    /// a cache line that the kernel's writers read.
+    /// Gives the space before `tail` back to the kernel. Should be called only once per drain, because it stores to a
+    /// cache line that the kernel reads when it writes records.
     pub fn commit(&mut self, tail: u64) {
         self.tail = tail;
-        // Pairs with the control dependency on data_tail in __perf_output_begin(): the reads here happen before the
-        // kernel's next writes.
+        // Pairs with the control dependency on data_tail in __perf_output_begin(): this thread's reads happen before
+        // the kernel's next writes.
         self.tail_word().store(tail, Ordering::Release);
     }
 
@@ -114,9 +115,9 @@ impl Ring {
     }
 }
 
-// For tests, also those of other crates.
+// Used by tests, including tests of other crates.
 impl Ring {
-    /// Makes a ring in anonymous memory. Its head and its tail are both at the position `start`. [`Ring::write`] writes
+    /// Creates a ring in anonymous memory. Head and tail are both at the position `start`. [`Ring::write`] writes
     /// records as the kernel would.
     pub fn fake(size: usize, start: u64) -> Result<Self, CallError> {
         let ring = Self::new(Mapping::anonymous(page_size() + size)?, size);

@@ -1,9 +1,9 @@
-//! Quotes words for a shell. Reads nothing from the machine.
+//! Quotes words for a shell.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-/// Quotes a word for a shell. The result is one line: a word with control characters, or with bytes that are not UTF-8,
-/// is written as `$'...'` (POSIX.1-2024, 2.2.4 Dollar-Single-Quotes).
+/// Quotes a word for a shell. The result is always one line: a word with control characters, or with bytes that are not
+/// UTF-8, is written as `$'...'` (POSIX.1-2024, 2.2.4 Dollar-Single-Quotes).
 pub fn shell_quote(word: impl AsRef<OsStr>) -> String {
     let word = word.as_ref();
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%^".contains(c);
@@ -21,8 +21,8 @@ fn escaped(word: &[u8]) -> String {
         match byte {
             b'\'' | b'\\' => text.extend(['\\', byte.into()]),
             b' '..=b'~' => text.push(byte.into()),
-            // Octal, because every shell ends the escape after three octal digits. Some shells read more than two
-            // hexadecimal ones.
+            // Octal escapes are used, because every shell ends an escape after three octal digits. Some shells read
+            // more than two hexadecimal digits.
             byte => text += &format!("\\{byte:03o}"),
         }
     }
@@ -35,7 +35,7 @@ pub fn shell_quote_all(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> St
     let Some(program) = words.next() else { return String::new() };
     let mut line = shell_quote(&program);
     if line.contains('=') && !line.contains('\'') {
-        // A shell would take the first word as an assignment.
+        // Without quotes, a shell would take the first word as an assignment (`NAME=value`).
         line = format!("'{line}'");
     }
     words.for_each(|word| line = format!("{line} {}", shell_quote(word)));

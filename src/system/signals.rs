@@ -1,4 +1,4 @@
-//! Signals as data: a handler counts them, and the run loop reads the counts. Does not decide what a signal does.
+//! Catches signals: a handler counts them, and the run loop reads the counts. The run loop decides what a signal does.
 
 use std::{
     os::fd::{AsRawFd, RawFd},
@@ -13,46 +13,47 @@ use super::{
     eventfd::{self, EventFd},
 };
 
-/// The signals that are caught, in the order of `COUNTS`.
+/// The signals that are caught. `COUNTS` and `BEFORE` have the same order.
 const CAUGHT: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// The signals that request the end of the process. They are counted together: a user sends SIGINT with Ctrl-C, a
-/// supervisor sends SIGTERM, and both must be able to end an event handler that does not return.
+/// The signals that request the end of the process. They are counted together, because each of them must be able to end
+/// an event handler that does not return: a user sends SIGINT with Ctrl-C, a supervisor sends SIGTERM.
 const ASKS_TO_END: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// How often each signal arrived since [`Signals::take_pending`] last read its count.
 static COUNTS: [AtomicU32; CAUGHT.len()] = [const { AtomicU32::new(0) }; CAUGHT.len()];
-/// How many end requests (see [`ASKS_TO_END`]) arrived since [`Signals::install`]. Unlike `COUNTS`, this is not reset
-/// by [`Signals::take_pending`].
+/// How many end requests (see [`ASKS_TO_END`]) arrived since [`Signals::install`]. [`Signals::take_pending`] does not
+/// reset this number.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The previous handler of each signal, for forked children.
 static BEFORE: [AtomicUsize; CAUGHT.len()] = [const { AtomicUsize::new(libc::SIG_DFL) }; CAUGHT.len()];
-/// The eventfd to signal; -1 if no handlers are installed.
+/// The eventfd that the handler signals; -1 if no handlers are installed.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
-/// The hook for the second end request: an `extern "C" fn()`, or null.
+/// The hook that the handler calls at the second end request: an `extern "C" fn()`, or null.
 static ON_SECOND_INTERRUPT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Set if a signal arrived since the last [`Signals::take_pending`]. A check costs only one load, so it can be made
+/// True if a signal arrived since the last [`Signals::take_pending`]. A check costs only one load, so it can be made
 /// often.
 static PENDING: AtomicBool = AtomicBool::new(false);
 
 /// The signals that arrived since the last [`Signals::take_pending`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// Number of SIGINTs.
+    /// The number of SIGINTs.
     pub interrupt: u32,
-    /// Number of SIGTERMs.
+    /// The number of SIGTERMs.
     pub terminate: u32,
-    /// Number of SIGHUPs.
+    /// The number of SIGHUPs.
     pub hangup: u32,
-    /// Number of SIGUSR1s.
+    /// The number of SIGUSR1s.
     pub user1: u32,
-    /// Number of SIGUSR2s.
+    /// The number of SIGUSR2s.
     pub user2: u32,
 }
 
 impl Pending {
-    /// Returns a pair for each of SIGINT, SIGTERM and SIGHUP that arrived: how often it arrived, and the signal number.
+    /// Returns a pair for each of SIGINT, SIGTERM and SIGHUP that arrived: how often the signal arrived, and its
+    /// number.
     pub fn end_requests(&self) -> impl Iterator<Item = (u32, i32)> + use<> {
         let Pending { interrupt, terminate, hangup, .. } = *self;
         let of_each = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
@@ -60,8 +61,8 @@ impl Pending {
     }
 }
 
-/// The signals that a run handles: the signals of this process, or the requests of a program that has its own signal
-/// handlers. Dropping the value restores the previous handlers.
+/// What ends a run: signals to this process, or requests of a program that has its own signal handlers. Dropping the
+/// value restores the previous handlers.
 #[derive(Debug)]
 pub struct Signals {
     origin: Origin,
@@ -73,8 +74,8 @@ enum Origin {
     Program(Arc<EndRequests>),
 }
 
-/// Requests of a program to end a run. They count as SIGINTs: after the first one, the recorded events are still
-/// delivered; after the second one, they are not.
+/// Requests of a program to end a run. Each request counts as a SIGINT: after the first one, the recorded events are
+/// still delivered; after the second one, they are not.
 #[derive(Debug)]
 pub struct EndRequests {
     wake: EventFd,
@@ -84,7 +85,6 @@ pub struct EndRequests {
 }
 
 impl EndRequests {
-    /// Creates the requests of a run: none so far.
     pub fn new() -> Result<EndRequests, CallError> {
         Ok(EndRequests { wake: EventFd::new()?, count: AtomicU32::new(0), has_requests: AtomicBool::new(false) })
     }
@@ -97,7 +97,7 @@ impl EndRequests {
         }
     }
 
-    /// Requests the end of the run at once. Recorded events that were not delivered are dropped.
+    /// Requests the end of the run at once. Events that were recorded and not delivered are dropped.
     pub fn end_now(&self) {
         self.has_requests.store(true, Ordering::SeqCst);
         self.count.fetch_add(2, Ordering::SeqCst);
@@ -108,17 +108,17 @@ impl EndRequests {
 impl Signals {
     /// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 from now on. Only one `Signals` may exist at a time.
     ///
-    /// SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). SIGINT is caught even then: a shell without job
-    /// control starts background jobs with SIGINT ignored (POSIX, 2.11 Signals and Error Handling). `kill -INT` has to end
-    /// such a run, as it ends perf. A signal interrupts system calls, and they are not restarted. So a callback that is
-    /// blocked in a system call notices the signal.
+    /// SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). SIGINT is caught even if the parent
+    /// ignored it: a shell without job control starts background jobs with SIGINT ignored (POSIX, 2.11 Signals and
+    /// Error Handling). `kill -INT` has to end such a run, as it ends perf. System calls that a signal interrupts are
+    /// not restarted. So a callback that is blocked in a system call notices the signal.
     pub fn install() -> Result<Signals, CallError> {
         let wake = EventFd::new()?;
         COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         ASKED.store(0, Ordering::Relaxed);
         PENDING.store(false, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
-        // If a handler cannot be installed, dropping `signals` restores the previous handlers of the signals before it.
+        // If one handler cannot be installed, dropping `signals` restores the handlers that were already replaced.
         let mut signals = Signals { origin: Origin::Handlers { wake, before: Vec::new() } };
         for (which, signal) in CAUGHT.into_iter().enumerate() {
             // SAFETY: all zeroes is a valid sigaction: no flags, an empty mask, SIG_DFL.
@@ -140,19 +140,19 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Installs no handlers: only the program's requests end the run.
+    /// Returns a value without signal handlers: only the program's requests end the run.
     pub fn of_program(requests: Arc<EndRequests>) -> Signals {
         Signals { origin: Origin::Program(requests) }
     }
 
-    /// Returns whether a program's requests end the run, and not signals. Such a program knows that it ended the run,
-    /// and needs no message.
+    /// Returns whether the requests of a program end the run, and not signals. Such a program knows that it ended the
+    /// run, and needs no message.
     pub fn are_requests(&self) -> bool {
         matches!(self.origin, Origin::Program(_))
     }
 
     /// Sets a hook that the signal handler calls at the second SIGINT, SIGTERM or SIGHUP, in any combination. The hook
-    /// must be async-signal-safe. The third such signal ends the process, with or without a hook.
+    /// must be async-signal-safe. The third such signal ends the process, whether there is a hook or not.
     pub fn on_second_interrupt(&self, hook: extern "C" fn()) {
         ON_SECOND_INTERRUPT.store(hook as *mut (), Ordering::SeqCst);
     }
@@ -165,7 +165,7 @@ impl Signals {
         }
     }
 
-    /// Returns another handle of the eventfd, which another thread may signal to wake the run. No signal has to arrive.
+    /// Returns a duplicate of the eventfd. Another thread may signal it to wake the run without a signal.
     pub fn waker(&self) -> Result<EventFd, CallError> {
         match &self.origin {
             Origin::Handlers { wake, .. } => wake.duplicate(),
@@ -187,7 +187,8 @@ impl Signals {
         if let Origin::Program(requests) = &self.origin {
             return Pending { interrupt: requests.count.swap(0, Ordering::SeqCst), ..Pending::default() };
         }
-        // Reset before the counts are read: a signal that arrives in between sets the flag again and is not lost.
+        // The flag is reset before the counts are read. So a signal that arrives in between sets the flag again and is
+        // not lost.
         PENDING.store(false, Ordering::SeqCst);
         let [interrupt, terminate, hangup, user1, user2] =
             std::array::from_fn(|signal| COUNTS[signal].swap(0, Ordering::SeqCst));
@@ -207,8 +208,8 @@ impl Drop for Signals {
     }
 }
 
-/// Gives SIGINT its default action if it is ignored. CPython installs no handler for an ignored SIGINT, and without this
-/// handler `PyErr_SetInterrupt` has no effect.
+/// Gives SIGINT its default action if it is ignored. CPython installs no handler for SIGINT if SIGINT is ignored, and
+/// without a handler `PyErr_SetInterrupt` has no effect.
 pub fn stop_ignoring_interrupt() {
     // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.
     unsafe {
@@ -220,19 +221,20 @@ pub fn stop_ignoring_interrupt() {
     }
 }
 
-/// The signals for which Python installs an action at its start, except SIGPIPE, which every Rust program ignores too.
+/// The signals for which Python installs an action at its start. SIGPIPE is missing here, because every Rust program
+/// ignores it too.
 const OF_PYTHON: [i32; 2] = [libc::SIGINT, libc::SIGXFSZ];
 
-/// While this value exists, signals have the actions that they have in the perf-prof executable, not those of Python.
-/// Dropping the value restores Python's actions.
+/// While this value exists, signals have the actions of the perf-prof executable instead of Python's actions. Dropping
+/// the value restores Python's actions.
 #[derive(Debug)]
 pub struct WithoutPython {
     before: Vec<(i32, libc::sigaction)>,
 }
 
 impl WithoutPython {
-    /// Gives the signals their default actions. Python ignores SIGXFSZ, and commands that it starts must not inherit
-    /// that. SIGINT also gets its default action, unless it was ignored before Python started; then it stays ignored.
+    /// Gives the signals their default actions. Python ignores SIGXFSZ, and a command that perf-prof starts must not
+    /// inherit this. SIGINT stays ignored if it was ignored before Python started.
     pub fn set() -> WithoutPython {
         let set = |signal: i32| {
             // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.
@@ -278,8 +280,8 @@ extern "C" fn handler(signal: i32) {
                 }
             }
             _ => {
-                // The third request ends the process. The default disposition does that as soon as this handler returns
-                // and the signal is unblocked.
+                // The third request ends the process. The default action does this as soon as the handler returns and
+                // the signal is unblocked.
                 // SAFETY: both calls are async-signal-safe.
                 unsafe {
                     libc::signal(signal, libc::SIG_DFL);
@@ -311,9 +313,9 @@ pub fn block_in_this_thread() {
     }
 }
 
-/// Restores the previous signal handlers in a child that a script forked. Signals must end such a child
-/// (`multiprocessing` ends its workers with SIGTERM), and they must not be counted as signals to perf-prof.
-/// Async-signal-safe. Has no effect if no handlers are installed.
+/// Restores the previous signal handlers in a child that a script forked. Signals must be able to end such a child
+/// (`multiprocessing` ends its workers with SIGTERM). Signals to the child must not count as signals to perf-prof.
+/// Async-signal-safe. Does nothing if no handlers are installed.
 pub fn restore_in_forked_child() {
     if WAKE.swap(-1, Ordering::SeqCst) < 0 {
         return;
@@ -328,9 +330,9 @@ pub fn restore_in_forked_child() {
     }
 }
 
-/// Removes perf-prof's signal handlers in a forked child. Otherwise, signals to the child would be counted as signals
-/// to perf-prof. Signals that perf-prof's parent ignored stay ignored (`nohup`). SIGPIPE gets its default action:
-/// perf-prof ignores SIGPIPE only because every Rust program does.
+/// Removes perf-prof's signal handlers in a forked child. Signals to the child must not count as signals to perf-prof.
+/// Signals that perf-prof's parent ignored stay ignored (`nohup`). SIGPIPE gets its default action, because only Rust's
+/// startup code made it ignored.
 ///
 /// # Safety
 ///
@@ -366,11 +368,11 @@ mod tests {
 
     use super::*;
 
-    /// Held by each test that installs handlers: only one `Signals` may exist at a time, but tests run in parallel.
+    /// Held by each test that installs handlers. Tests run in parallel, but only one `Signals` may exist at a time.
     static INSTALLED: Mutex<()> = Mutex::new(());
 
-    /// Stops ignoring SIGINT and SIGHUP. Tests that run in the background of a shell or under nohup inherit ignored
-    /// signals, and `install` would leave them ignored.
+    /// Gives SIGINT and SIGHUP their default actions. Tests that run in the background of a shell or under nohup
+    /// inherit ignored signals, and `install` would leave these signals ignored.
     fn as_in_the_foreground() {
         for signal in [libc::SIGINT, libc::SIGHUP] {
             // SAFETY: no handler is installed that could be called.
@@ -427,7 +429,7 @@ mod tests {
         status
     }
 
-    /// Checks each signal repeated three times, and a mixture. SIGTERM and SIGHUP count in the same way as SIGINT.
+    /// Checks each signal three times in a row, and a mixture. SIGTERM and SIGHUP count in the same way as SIGINT.
     #[test]
     fn the_second_request_to_end_calls_and_the_third_ends() {
         let (int, term, hup) = (libc::SIGINT, libc::SIGTERM, libc::SIGHUP);

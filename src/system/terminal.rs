@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use perf_prof_format::control_characters::for_terminal;
 
-/// A writer to stdout. If stdout is a terminal, control characters are shown as text. Files and pipes get the bytes as
-/// they are.
+/// A writer to stdout. If stdout is a terminal, control characters are shown as text. Files and pipes get the bytes
+/// unchanged.
 #[derive(Debug)]
 pub struct ShownOnStdout<W> {
     to: W,
@@ -13,7 +13,7 @@ pub struct ShownOnStdout<W> {
 }
 
 impl<W: Write> ShownOnStdout<W> {
-    /// Returns a writer that passes its text on to `to`, which writes to stdout.
+    /// Returns a writer that passes text on to `to`. `to` writes to stdout.
     pub fn new(to: W) -> Self {
         Self { to, is_terminal: io::stdout().is_terminal() }
     }

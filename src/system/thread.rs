@@ -1,4 +1,4 @@
-//! The scheduling of the calling thread: its CPUs and the length of its turns.
+//! The scheduling of the calling thread: its CPUs and the length of its time slices.
 
 use perf_prof_format::spec::CpuSet;
 
@@ -15,13 +15,13 @@ pub fn pin(cpus: &CpuSet) -> Result<(), CallError> {
     check("sched_setaffinity", result).map(drop)
 }
 
-/// The shortest turn that the kernel accepts, in ns (`__setparam_fair()` in kernel/sched/syscalls.c).
+/// The shortest time slice that the kernel accepts, in ns (`__setparam_fair()` in kernel/sched/syscalls.c).
 const SHORTEST_TURN: u64 = 100_000;
 
-/// Asks the kernel for short turns of this thread. A thread with short turns starts earlier after it was woken, but gets
-/// no more CPU time than other threads (`place_entity()` in kernel/sched/fair.c: the deadline of a turn is its length
-/// after its start). Needs no permission. Kernels before Linux 6.12 ignore it, and so does a thread that the user
-/// started with another policy.
+/// Requests short time slices for this thread. A thread with short slices starts earlier after it was woken. It gets no
+/// more CPU time than other threads, because the deadline of a slice depends on its length (`place_entity()` in
+/// kernel/sched/fair.c). No permission is needed. Kernels before Linux 6.12 ignore the request. It has no effect if the
+/// user started perf-prof with another scheduling policy.
 pub fn take_short_turns() {
     const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
     // SAFETY: `sched_attr` consists of numbers, so all zeroes is a valid value. The kernel writes and reads at most SIZE
@@ -31,7 +31,7 @@ pub fn take_short_turns() {
         let read = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0);
         if read == 0 && attr.sched_policy == libc::SCHED_OTHER as u32 {
             (attr.size, attr.sched_runtime) = (SIZE, SHORTEST_TURN);
-            // If this fails, the thread only waits longer for its turn.
+            // If this call fails, the thread only starts later after it was woken.
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
         }
     }

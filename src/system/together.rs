@@ -1,10 +1,10 @@
-//! Work on several things at once, each in a thread of its own: the waits for the kernel or a disk overlap.
+//! Does the same work for several items, each in a thread of its own, so that waits for the kernel or a disk overlap.
 
 use std::{panic, thread};
 
 use super::{own_threads::OwnThread, signals};
 
-/// Does the work for each item, and returns the results in their order. Several items have a thread each.
+/// Does the work for each item, and returns the results in the order of the items. A single item gets no thread.
 pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
     let work = &work;
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
@@ -20,7 +20,8 @@ pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + 
             });
             let started: Vec<_> = started.collect();
             for (result, thread) in results.iter_mut().zip(started) {
-                // If a thread cannot be started, its item has no result yet. The work is done below.
+                // If a thread cannot be started, its item has no result yet. The code below then does the work for this
+                // item.
                 *result = thread.ok().map(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
             }
         });

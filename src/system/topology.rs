@@ -34,17 +34,17 @@ pub fn total_memory() -> Option<u64> {
     memory_value(&read_trimmed("/proc/meminfo"), "MemTotal:")
 }
 
-/// A memory node (NUMA node) and the CPUs near it. The field is the number of the node.
+/// A NUMA node. The field is the number of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node(pub u32);
 
-/// Returns the memory nodes that are online. Returns an empty list if the kernel does not report them.
+/// Returns the NUMA nodes that are online. Returns an empty list if the kernel does not report them.
 pub fn nodes() -> Vec<Node> {
     set(&read_trimmed(&format!("{NODES}/online"))).iter().map(Node).collect()
 }
 
 impl Node {
-    /// Returns the CPUs of the node as the kernel's text, such as `0-3,8`.
+    /// Returns the CPUs of the node as the kernel writes them, such as `0-3,8`.
     pub fn cpu_list(self) -> String {
         read_trimmed(&format!("{NODES}/node{}/cpulist", self.0))
     }
@@ -62,7 +62,7 @@ impl Node {
     }
 }
 
-/// The memory of a node, in KiB.
+/// The memory of a NUMA node, in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeMemory {
     /// The total memory.

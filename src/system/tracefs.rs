@@ -1,4 +1,4 @@
-//! tracefs: its mount point and its text files. Does not know what the texts mean; the `tracefs` room does.
+//! tracefs: its mount point and its text files. The module `tracefs` of the crate `format` interprets the texts.
 
 use std::{
     collections::HashMap,
@@ -22,17 +22,17 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracefs {
     root: PathBuf,
-    /// The texts of files that are still needed when files can no longer be read, by path below `root`.
+    /// Texts of files that can no longer be read when they are needed. The keys are paths below `root`.
     kept: Arc<HashMap<String, String>>,
 }
 
 /// Why tracefs cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TracefsError {
-    /// It is not mounted, and mounting it failed.
+    /// tracefs is not mounted, and perf-prof could not mount it.
     #[error("tracefs is not mounted ({0}); mount it with `mount -t tracefs nodev /sys/kernel/tracing`")]
     NotMounted(io::Error),
-    /// It is mounted, but only root may read it.
+    /// tracefs is mounted, but only root may read it.
     #[error(
         "no permission to read {}; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`",
         .0.display()
@@ -55,9 +55,9 @@ impl Tracefs {
 
     fn find_mounted() -> Result<Option<Tracefs>, TracefsError> {
         for place in PLACES {
-            // The root directory of tracefs is only for root (mode 0700). At its own mount point, "permission denied"
-            // therefore means that tracefs is mounted. Inside debugfs it means nothing: /sys/kernel/debug itself
-            // refuses access, with or without tracefs in it.
+            // Only root may search the root directory of tracefs (mode 0700). So "permission denied" at
+            // /sys/kernel/tracing means that tracefs is mounted there. At /sys/kernel/debug/tracing it means nothing:
+            // /sys/kernel/debug itself refuses access, whether tracefs is mounted there or not.
             match with_right_to_read(|| fs::metadata(Path::new(place).join("events"))) {
                 Ok(_) => return Ok(Some(Tracefs::at(place))),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && place == PLACES[0] => {
@@ -69,7 +69,7 @@ impl Tracefs {
         Ok(None)
     }
 
-    /// Returns a tracefs at its usual mount point without checking it, for callers that can do without its files.
+    /// Returns a tracefs at its usual mount point without a check. For callers that also work without its files.
     pub fn at_usual_place() -> Tracefs {
         Tracefs::at(PLACES[0])
     }
@@ -78,8 +78,8 @@ impl Tracefs {
         Tracefs { root: place.into(), kept: Arc::default() }
     }
 
-    /// Keeps the texts of these files; each path is relative to the mount point. Later reads return these texts. A file
-    /// that cannot be read is left out.
+    /// Reads these files and keeps their texts; each path is relative to the mount point. Later reads return these
+    /// texts. Files that cannot be read are skipped.
     pub fn keep(&mut self, paths: impl IntoIterator<Item = String>) {
         let texts = paths.into_iter().filter_map(|path| self.read(&path).ok().map(|text| (path, text)));
         self.kept = Arc::new(texts.collect());
@@ -95,12 +95,12 @@ impl Tracefs {
         &self.root
     }
 
-    /// Returns the kernel's list of events, with a line `system:name` for each event.
+    /// Returns the text of `available_events`, with a line `system:name` for each event.
     pub fn available_events(&self) -> Result<String, TracefsError> {
         self.read("available_events")
     }
 
-    /// Returns the kernel's events as (system, name), sorted.
+    /// Returns all events of the kernel as (system, name), sorted.
     pub fn events(&self) -> Result<Vec<(String, String)>, TracefsError> {
         let text = self.available_events()?;
         let split = |line: &str| line.split_once(':').map(|(system, name)| (system.to_owned(), name.to_owned()));
@@ -126,10 +126,10 @@ impl Tracefs {
         self.read(&Self::format_path(system, name))
     }
 
-    /// Returns whether an event is a user-space probe that is defined in tracefs. The list of these probes has lines
-    /// like `p:system/name /path:0x1180 arguments`.
+    /// Returns whether an event is a uprobe that is defined in tracefs. `uprobe_events` contains lines like
+    /// `p:system/name /path:0x1180 arguments`.
     pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
-        // A kernel without user-space probes has no such file.
+        // A kernel without uprobes does not have this file.
         let list = self.read("uprobe_events").unwrap_or_default();
         let event = format!("{system}/{name}");
         let mut events = list.lines().filter_map(|line| line.split_whitespace().next()?.split_once(':'));
@@ -137,7 +137,7 @@ impl Tracefs {
     }
 
     /// Returns the kernel's table of format strings and their addresses. Samples of some events contain only the
-    /// address of a string.
+    /// address of a format string.
     pub fn printk_formats(&self) -> Result<String, TracefsError> {
         self.read("printk_formats")
     }
@@ -149,7 +149,7 @@ impl Tracefs {
         }
         let path = self.root.join(path);
         match with_right_to_read(|| read_at_once(&path)) {
-            // The kernel's tables contain strings of drivers, and not all of them are UTF-8.
+            // Files may contain strings of drivers, and not all of these strings are UTF-8.
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(TracefsError::Permission(path)),
             Err(error) => Err(CallError::new(format!("read {}", path.display()), error).into()),
@@ -157,8 +157,8 @@ impl Tracefs {
     }
 }
 
-/// Reads a whole file; the first read requests 16 KiB. Some files (show_header() in kernel/trace/trace_events.c) return
-/// text only for the first read, and only as much as that read requests.
+/// Reads a whole file; the first read requests 16 KiB. Some files return text only for the first read, and only as much
+/// as this read requests (show_header() in kernel/trace/trace_events.c).
 fn read_at_once(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?;
     let mut bytes = vec![0; 16 << 10];
@@ -168,24 +168,24 @@ fn read_at_once(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the kernel's own explanation why it refuses a trace filter, if it gives one.
+/// Returns the kernel's explanation why it refuses a trace filter, if there is one.
 ///
-/// The ioctl only returns EINVAL, but an event's filter file contains an explanation after a refused write. The write
-/// is made in a new tracing instance, so that the filters of other tools are not changed.
+/// The ioctl of perf events only returns EINVAL. But after a write to the filter file of an event was refused, the file
+/// contains an explanation. The write is made in a new tracing instance, so filters of other tools do not change.
 pub fn explain_filter(system: &str, name: &str, filter: &str) -> Option<String> {
     let tracefs = Tracefs::find().ok()?;
     let instance = Instance::new(&tracefs)?;
     let file = instance.0.join("events").join(system).join(name).join("filter");
     fs::write(&file, filter).err()?;
     // event_filter_read() returns text only for the first read. The second read is at the end of the file, even if the
-    // first one was short.
+    // first read was short.
     let mut text = vec![0; 16 << 10];
     let size = fs::File::open(file).and_then(|mut file| file.read(&mut text)).ok()?;
     filter_reason(&String::from_utf8_lossy(&text[..size]))
 }
 
-/// Returns the explanation in `text`, the content of a filter file after a refused write. The text has the filter, a
-/// line with a caret under the error, and `parse_error: reason`.
+/// Returns the explanation in `text`, the content of a filter file after a refused write. `text` contains the filter, a
+/// line with a caret below the error, and `parse_error: reason`.
 fn filter_reason(text: &str) -> Option<String> {
     let (before, reason) = text.split_once("parse_error:")?;
     let reason = reason.trim();
@@ -209,8 +209,8 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // A child process that was just forked may keep a file of the instance open until it calls exec. If the
-        // instance still cannot be removed, it stays and is empty; that is not reported.
+        // A child that was just forked may keep a file of the instance open until it calls exec. If the instance still
+        // cannot be removed after all attempts, it stays. It is empty, so this is not reported.
         for _ in 0..100 {
             match fs::remove_dir(&self.0) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

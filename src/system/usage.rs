@@ -7,7 +7,7 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The CPU use of this process since the last report.
+/// The time of the last report, and the CPU time that this process had used then.
 pub struct Usage {
     since: Instant,
     cpu_ns: u64,
@@ -20,8 +20,8 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Returns a line like `perf-prof 1234: CPU 12.3 % of one CPU, memory 45.0 MiB`. `CPU` is the user and system time
-    /// since the last call (or since this value was created).
+    /// Returns a line like `perf-prof 1234: CPU 12.3 % of one CPU, memory 45.0 MiB`. The CPU time is the user and
+    /// system time since the last call, or since this value was created.
     pub fn line(&mut self) -> String {
         let now = Usage::default();
         let wall = (now.since - self.since).as_nanos().max(1);
@@ -42,7 +42,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Returns the CPU time of all children that this process has waited for, including the children's own children.
+    /// Returns the CPU time of all children that this process has waited for. Includes the children of these children.
     pub fn of_children() -> CpuTime {
         // SAFETY: all zeroes is a valid rusage, which the call fills.
         let usage = unsafe {
@@ -54,7 +54,7 @@ impl CpuTime {
         CpuTime { user: time(usage.ru_utime), system: time(usage.ru_stime) }
     }
 
-    /// Returns the CPU time that was added since `before`.
+    /// Returns this CPU time minus `before`.
     pub fn since(self, before: CpuTime) -> CpuTime {
         CpuTime { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
     }

@@ -1,4 +1,5 @@
-//! Worker processes: forked copies of this process that do a part of its work and are killed when it ends.
+//! Worker processes: forked copies of this process that do a part of its work. If this process ends, the kernel kills
+//! them.
 
 use std::{
     fs::File,
@@ -35,7 +36,7 @@ pub enum Stdout<'a> {
 
 impl Worker {
     /// Forks a worker that runs `work`. The result of `work` is the worker's exit status. Must be called while this
-    /// process has only one thread: a lock held by another thread would stay locked for ever in the worker.
+    /// process has only one thread. If another thread held a lock, the lock would stay locked in the worker for ever.
     pub fn fork(stdout: Stdout<'_>, work: impl FnOnce() -> u8) -> Result<Worker, CallError> {
         let parent = std::process::id();
         // SAFETY: callers must ensure that this process has only one thread, so the copy is complete.
@@ -43,8 +44,8 @@ impl Worker {
         if pid != 0 {
             return Ok(Worker { pid, status: None });
         }
-        // In its own process group the worker does not get the Ctrl-C of a terminal. The parent gets it and forwards
-        // it; otherwise the worker would get it twice.
+        // In its own process group, the worker does not get the Ctrl-C of a terminal. The parent gets the signal and
+        // forwards it. Without the process group, the worker would get it twice.
         // SAFETY: the call takes only numbers. A process may always create its own group.
         unsafe { libc::setpgid(0, 0) };
         if !process::die_with(parent, libc::SIGKILL) {
@@ -96,12 +97,12 @@ impl Drop for Worker {
     }
 }
 
-/// Creates a file without a name in the folder for temporary files. It is deleted when it is closed.
+/// Creates a file without a name in the folder for temporary files. Closing the file deletes it.
 pub fn nameless_file() -> io::Result<File> {
     File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(std::env::temp_dir())
 }
 
-/// Creates a file in memory. It can also be written if the disk is full.
+/// Creates a file in memory, which can be written even if the disk is full.
 pub fn memory_file() -> Result<File, CallError> {
     memfd_create("perf-prof", MemfdFlags::CLOEXEC).map(File::from).map_err(failed("memfd_create"))
 }
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn a_worker_writes_to_its_file_and_ends_with_its_status() {
         let mut file = nameless_file().unwrap();
-        // The process of a test has several threads, so the worker must not take any lock.
+        // The test process has several threads, so the worker must not take any lock.
         let work = || {
             // SAFETY: the bytes are static, and their number is 4.
             let written = unsafe { libc::write(1, b"part".as_ptr().cast(), 4) };

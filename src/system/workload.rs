@@ -1,4 +1,4 @@
-//! A command that perf-prof starts. The child process is forked first, so that events can be attached to it. It
+//! A command that perf-prof starts. The child process is forked first, so that events can be attached to it. The child
 //! executes the command later.
 
 use std::{
@@ -33,17 +33,17 @@ pub struct Workload {
 pub enum Stdout {
     /// The standard output of perf-prof.
     Inherited,
-    /// The standard error of perf-prof. Used if the command must not write to the standard output.
+    /// The standard error of perf-prof, for a command that must not write to the standard output.
     ToStderr,
 }
 
-/// The fate of a command if perf-prof is killed and cannot end it.
+/// What happens to a command if perf-prof is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IfKilled {
-    /// Nothing: the command continues.
+    /// The command continues.
     Continue,
-    /// The kernel sends SIGTERM to the command. A program that is set-user-ID or has file capabilities continues
-    /// (PR_SET_PDEATHSIG in prctl(2)).
+    /// The kernel sends SIGTERM to the command. The kernel does not do this for programs that are set-user-ID or have
+    /// file capabilities (PR_SET_PDEATHSIG in prctl(2)).
     End,
 }
 
@@ -69,13 +69,13 @@ impl Workload {
         Self::fork_child(command, Stdout::Inherited, IfKilled::Continue)
     }
 
-    /// Like [`Workload::fork`], with a destination for the command's standard output.
+    /// Like [`Workload::fork`], but `stdout` says where the command's standard output goes.
     pub fn fork_with(command: &[OsString], stdout: Stdout) -> Result<Workload, WorkloadError> {
         Self::fork_child(command, stdout, IfKilled::Continue)
     }
 
     /// Like [`Workload::fork`], but the kernel sends SIGTERM to the command when the calling thread ends. For callers
-    /// that do not let a command continue after the run.
+    /// whose commands must not continue after the run.
     pub fn fork_until_end(command: &[OsString]) -> Result<Workload, WorkloadError> {
         Self::fork_child(command, Stdout::Inherited, IfKilled::End)
     }
@@ -112,8 +112,8 @@ impl Workload {
     /// Lets the child execute its command. Returns when exec has succeeded or failed.
     pub fn start(&mut self) -> Result<(), WorkloadError> {
         let Some(go) = self.go.take() else { return Ok(()) };
-        // The write fails if the child has exited already. Then the failure pipe is empty, so no error is reported
-        // here; waiting for the child shows how it ended.
+        // The write fails if the child has exited already. The failure pipe is then empty, so no error is reported
+        // here; the child's wait status shows how it ended.
         let _ = std::fs::File::from(go).write_all(&[1]);
         let mut errno = [0; 4];
         let failure = self.failure.try_clone().map_err(|error| CallError::new("fcntl", error))?;
@@ -122,7 +122,7 @@ impl Workload {
                 let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
                 Err(WorkloadError::Exec { command: self.command.clone(), source })
             }
-            // exec closed the pipe, and nothing was written to it: the command runs.
+            // exec closed the pipe without an error number: the command runs.
             Err(_) => Ok(()),
         }
     }
@@ -166,8 +166,8 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // A child that was never started is killed and reaped here. Closing the pipe is not enough: other children,
-        // forked by the script, may have inherited the writing end. A command that runs already continues.
+        // A child that was never started is killed and reaped here. Closing the pipe is not enough: other children that
+        // the script forked may have inherited the writing end. A command that was started continues.
         if self.go.take().is_some() {
             self.signal(libc::SIGKILL);
             let _ = self.wait();
@@ -177,9 +177,9 @@ impl Drop for Workload {
     }
 }
 
-/// Waits for a byte from the pipe `go_read`, then executes the command. Writes the errno to `failure` if exec fails. If
-/// `parent` is set, the kernel sends SIGTERM to the command when the thread that forked it ends. `parent` is the id of
-/// that thread's process.
+/// Waits for a byte from the pipe `go_read`, then executes the command. If exec fails, writes the errno to `failure`.
+/// If `parent` is set, the kernel sends SIGTERM to the command when the thread that forked it ends. `parent` is the
+/// process id of that thread.
 ///
 /// # Safety
 ///
@@ -257,7 +257,7 @@ mod tests {
         drop(Workload::fork(&words(&["sleep", "1000"])).unwrap());
     }
 
-    /// Other children that were forked in the meantime keep the pipe open.
+    /// Another child that was forked in the meantime keeps the pipe open.
     #[test]
     fn a_command_that_is_never_started_does_not_wait_for_a_forked_child() {
         let workload = Workload::fork(&words(&["sleep", "1000"])).unwrap();

@@ -1,4 +1,4 @@
-//! Checks which files and folders other users can change.
+//! Checks whether other users can change a file or folder.
 
 use std::{
     env, fs,
@@ -17,8 +17,8 @@ struct Trusted {
 impl Trusted {
     fn of_this_process() -> Trusted {
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-        // sudo sets these variables for the command that it runs as root (sudo(8)). They are ignored in a process that
-        // is not root, because this process has only the rights of its own user.
+        // sudo sets these variables for a command that it runs as root (sudo(8)). In a process that is not root they
+        // are ignored, because it has only the rights of its own user.
         let of_sudo = |name| env::var(name).ok().filter(|_| user == 0)?.parse().ok();
         Trusted {
             users: [Some(0), Some(user), of_sudo("SUDO_UID")],
@@ -27,8 +27,8 @@ impl Trusted {
     }
 }
 
-/// Returns whether a user other than root, the user of this process and the user of sudo can change the file or folder
-/// at `path`. Creating a file in a folder counts as a change of the folder. Returns false if there is no such file.
+/// Returns whether a user who is not trusted (see `Trusted`) can change the file or folder at `path`. Creating a file
+/// in a folder counts as a change of the folder. Returns false if there is no such file.
 pub fn others_can_change(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| {
         let trusted = Trusted::of_this_process();
@@ -39,8 +39,8 @@ pub fn others_can_change(path: &Path) -> bool {
     })
 }
 
-/// Returns whether a user who is not trusted can replace a file in `folder` by another file. In a folder with the
-/// sticky bit, such as /tmp, only the owners of the file and of the folder can do so (rename(2), EPERM).
+/// Returns whether a user who is not trusted can replace a file in `folder`. In a folder with the sticky bit, such as
+/// /tmp, only the owners of the file and of the folder can replace it (rename(2), EPERM).
 pub fn others_can_replace(folder: &Path) -> bool {
     let owner_is_trusted = |found: &fs::Metadata| Trusted::of_this_process().users.contains(&Some(found.uid()));
     others_can_change(folder)

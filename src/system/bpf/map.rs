@@ -1,4 +1,4 @@
-//! Maps: memory that programs in the kernel and this process share.
+//! BPF maps: memory that BPF programs and this process share.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -20,9 +20,9 @@ use crate::{
 /// The definition of a map to create.
 #[derive(Clone, Copy, Debug)]
 pub struct MapDefinition<'a> {
-    /// The name that tools show.
+    /// The name that tools such as bpftool show.
     pub name: &'a str,
-    /// Its type.
+    /// The type of the map.
     pub map_type: MapType,
     /// The size of a key in bytes. The key of an array is a u32.
     pub key_size: usize,
@@ -30,9 +30,9 @@ pub struct MapDefinition<'a> {
     pub value_size: usize,
     /// The maximum number of entries. For an array, this is its length.
     pub entries: u32,
-    /// Flags (`BPF_F_*`).
+    /// The flags of BPF_MAP_CREATE (`BPF_F_*`).
     pub flags: u32,
-    /// Only for a map of maps: an example of the maps that will be its values. They must have the same definition.
+    /// Only for a map of maps: a map with the definition that all values (inner maps) must have.
     pub inner: Option<&'a Map>,
 }
 
@@ -41,7 +41,8 @@ pub struct MapDefinition<'a> {
 pub struct Map {
     descriptor: OwnedFd,
     key_size: usize,
-    /// The bytes of a value as this process reads and writes it. In a per-CPU array, this includes the values of all CPUs.
+    /// The size in bytes of a value as this process reads and writes it. In a per-CPU array, this is the size of the
+    /// values of all CPUs together.
     value_size: usize,
     entries: u32,
 }
@@ -102,7 +103,8 @@ impl Map {
         // SAFETY: the structure has no pointer.
         let descriptor = unsafe { call_for_descriptor("bpf BPF_MAP_CREATE", BPF_MAP_CREATE, &mut attr) }?;
         let value_size = match definition.map_type {
-            // The kernel copies a value for each possible CPU, each rounded up to 8 bytes.
+            // For a per-CPU array, the kernel copies the values of all possible CPUs. It rounds the size of each value
+            // up to 8 bytes.
             MapType::PerCpuArray => definition.value_size.next_multiple_of(8) * topology::possible_cpus(),
             _ => definition.value_size,
         };
@@ -119,13 +121,14 @@ impl Map {
         self.key_size
     }
 
-    /// Returns the size of a value in bytes, as this process reads and writes it.
+    /// Returns the size in bytes of a value as this process reads and writes it. In a per-CPU array, this is the size
+    /// of the values of all CPUs together.
     pub fn value_size(&self) -> usize {
         self.value_size
     }
 
-    /// Returns the value of a key; `None` if the map does not have the key. For a per-CPU array, returns the values of
-    /// all CPUs, one after the other.
+    /// Returns the value of a key; `None` if the map does not contain the key. For a per-CPU array, returns the values
+    /// of all CPUs, one after the other.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {
         let mut value = vec![0; self.value_size];
         let mut attr = self.element(key, value.as_mut_ptr(), BPF_ANY);
@@ -145,13 +148,13 @@ impl Map {
         unsafe { call("bpf BPF_MAP_UPDATE_ELEM", BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
-    /// Puts the descriptor of a perf event, a cgroup or a map into an array of descriptors. For an array of maps,
-    /// returns only when no program uses the previous map any more.
+    /// Stores the descriptor of a perf event, a cgroup or a map in a map of descriptors. If the values are maps, the
+    /// call returns only when no program uses the previous map any more.
     pub fn set_descriptor(&self, index: u32, descriptor: BorrowedFd<'_>) -> Result<(), CallError> {
         self.set(&index.to_ne_bytes(), &descriptor.as_raw_fd().to_ne_bytes(), BPF_ANY)
     }
 
-    /// Removes a key. Returns whether the key was there.
+    /// Removes a key. Returns whether the map contained the key.
     pub fn remove(&self, key: &[u8]) -> Result<bool, CallError> {
         let mut attr = self.element(key, std::ptr::null_mut(), 0);
         // SAFETY: `element` has checked the key's size. The command takes no value.
@@ -168,10 +171,10 @@ impl Map {
         Element { map_fd, padding: 0, key: key.as_ptr() as u64, value: value as u64, flags }
     }
 
-    /// Calls `entry` with each key and value of a hash. May miss keys that programs insert meanwhile.
+    /// Calls `entry` with each key and value of a hash. May miss keys that BPF programs insert during the call.
     ///
-    /// While the kernel copies entries, it runs no BPF program and writes no tracepoint record for events in interrupts
-    /// on this CPU (`bpf_disable_instrumentation`). So each call copies few entries.
+    /// While the kernel copies entries, it runs no BPF program and writes no tracepoint record for interrupts on this
+    /// CPU (`bpf_disable_instrumentation`). So the entries are read in small batches.
     pub fn for_each(&self, mut entry: impl FnMut(&[u8], &[u8])) -> Result<(), CallError> {
         let mut size = BATCH.min(self.entries);
         let mut position = 0u32;
@@ -196,7 +199,7 @@ impl Map {
             let is_last = match result {
                 Ok(_) => false,
                 Err(error) if error.errno() == libc::ENOENT => true,
-                // A bucket has more entries than there is room for.
+                // A bucket of the hash contains more entries than the batch has room for.
                 Err(error) if error.errno() == libc::ENOSPC && size < self.entries => {
                     size = size.saturating_mul(2).min(self.entries);
                     continue;
@@ -221,7 +224,8 @@ impl Map {
     }
 }
 
-/// The number of entries that one call reads, unless a bucket has more.
+/// The number of entries that one call of bpf(2) reads. If a bucket of the hash contains more entries, the number is
+/// increased.
 const BATCH: u32 = 1024;
 
 impl AsFd for Map {
@@ -230,7 +234,8 @@ impl AsFd for Map {
     }
 }
 
-/// An array of u64 counters, mapped into this process. Programs add to them, and this process reads them without a call.
+/// An array of u64 counters that is mapped into this process. BPF programs add to the counters, and this process reads
+/// them without a system call.
 #[derive(Debug)]
 pub struct CounterPage {
     mapping: Mapping,
@@ -238,7 +243,7 @@ pub struct CounterPage {
 }
 
 impl CounterPage {
-    /// Creates an array of `words` numbers and maps it.
+    /// Creates an array of `words` counters and maps it.
     pub fn new(name: &str, words: usize) -> Result<(Map, CounterPage), CallError> {
         let map = Map::new(&MapDefinition {
             name,

@@ -1,8 +1,8 @@
-//! BPF: maps, and programs that the kernel runs at events. Does not choose what a program does.
+//! BPF: maps, and the loading and attaching of programs. The crate `in_kernel` decides what a program does.
 //!
 //! bpf(2) takes a command and a structure. Each structure here is the part of `union bpf_attr`
-//! (`include/uapi/linux/bpf.h`) that its command reads. The kernel accepts a structure that is shorter than its own,
-//! and takes the rest as zero.
+//! (`include/uapi/linux/bpf.h`) that its command reads. If a structure is shorter than the kernel's `union bpf_attr`,
+//! the kernel takes the missing bytes as zero.
 
 mod map;
 mod program;
@@ -48,8 +48,8 @@ unsafe fn call_for_descriptor<A: Attr>(name: &str, command: i64, attr: &mut A) -
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Returns the name of a map or of a program as the kernel takes it: at most 15 letters, digits and underscores. Tools such
-/// as bpftool show it.
+/// Returns the name of a map or program in the form that the kernel accepts: at most 15 letters, digits and
+/// underscores. Tools such as bpftool show this name.
 fn object_name(name: &str) -> [u8; perf_prof_format::abi::bpf::BPF_OBJ_NAME_LEN] {
     let mut bytes = [0; perf_prof_format::abi::bpf::BPF_OBJ_NAME_LEN];
     let last = bytes.len() - 1;

@@ -1,4 +1,5 @@
-//! Programs: loads them, with the verifier's log if it refuses one, and reads what the kernel counts about them.
+//! BPF programs: loads them, with the verifier's log if the verifier refuses a program, and reads the kernel's
+//! statistics about them.
 
 use std::{
     ffi::CStr,
@@ -13,11 +14,11 @@ use perf_prof_format::abi::bpf::{
 use super::{Attr, call, call_for_descriptor, object_name};
 use crate::{CallError, perf};
 
-/// The licence of all programs, as the kernel reads it. It is compatible with the GPL, because some helper functions
-/// may only be called by programs with such a licence.
+/// The licence of all programs, in the form that the kernel reads. Some helper functions may only be called by programs
+/// with a GPL-compatible licence.
 const LICENSE: &CStr = c"Dual MIT/GPL";
-/// The size of the buffer for the verifier's log, in bytes. If the log is longer, kernels before 6.4 write its start
-/// into the buffer, and later kernels its end.
+/// The size of the buffer for the verifier's log, in bytes. If the log is longer, kernels before 6.4 write the start of
+/// the log into the buffer. Later kernels write the end of the log.
 const LOG: usize = 64 << 10;
 
 /// A program that the kernel has accepted.
@@ -28,10 +29,11 @@ pub struct Program(OwnedFd);
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct LoadError {
-    /// The call's error.
+    /// The error of bpf(2).
     #[source]
     pub error: CallError,
-    /// The verifier's log. It is empty if the verifier did not run, for example without the right to load programs.
+    /// The verifier's log. It is empty if the verifier did not run, for example because the permission to load programs
+    /// is missing.
     pub log: String,
 }
 
@@ -84,7 +86,7 @@ unsafe impl Attr for RawTracepointOpen {}
 unsafe impl Attr for LinkCreate {}
 
 impl Program {
-    /// Loads a program. Each instruction is a u64 in the byte order of the machine.
+    /// Loads a program. Each instruction is a u64 in the byte order of this machine.
     pub fn load(name: &str, program_type: ProgramType, instructions: &[u64]) -> Result<Program, LoadError> {
         let mut attr = Load {
             prog_type: program_type as u32,
@@ -104,7 +106,8 @@ impl Program {
             Ok(descriptor) => return Ok(Program(descriptor)),
             Err(error) => error,
         };
-        // Writing the log takes longer than the check itself, so only a refused program is loaded a second time, with a log.
+        // A check with a log takes more than twice as long. So a program is first loaded without a log, and a second
+        // time with a log if it was refused.
         let mut log = vec![0; LOG];
         (attr.log_level, attr.log_size, attr.log_buf) = (1, LOG as u32, log.as_mut_ptr() as u64);
         // SAFETY: as above, and `log` has room for the text.
@@ -117,17 +120,18 @@ impl Program {
         }
     }
 
-    /// Runs the program at a raw tracepoint, until the returned descriptor is closed.
+    /// Makes the kernel run the program at a raw tracepoint, until the returned descriptor is closed.
     pub fn attach_to_raw_tracepoint(&self, name: &CStr) -> Result<OwnedFd, CallError> {
         let mut attr = RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: self.0.as_raw_fd() as u32, padding: 0 };
         // SAFETY: the kernel reads the name.
         unsafe { call_for_descriptor("bpf BPF_RAW_TRACEPOINT_OPEN", BPF_RAW_TRACEPOINT_OPEN, &mut attr) }
     }
 
-    /// Runs the program at each event of the tracepoint that `event` counts: for all tasks and on all CPUs, whatever the target
-    /// of `event`, and also while `event` is disabled. Perf events of the tracepoint, of all processes, get a record only if the
-    /// program returns 1. The program stays attached until the returned link is closed. Without links, before Linux 5.15, it
-    /// stays attached until the last copy of `event` is closed.
+    /// Makes the kernel run the program at each event of the tracepoint that `event` counts. The program runs for all
+    /// tasks and on all CPUs, whatever the target of `event` is, and also while `event` is disabled. Unless the program
+    /// returns 1, no perf event of this tracepoint gets a record, in any process. The program stays attached until the
+    /// returned link is closed. Kernels before 5.15 have no such links; there the program stays attached until the last
+    /// copy of `event` is closed.
     pub fn attach_to_event(&self, event: BorrowedFd<'_>) -> Result<Option<OwnedFd>, CallError> {
         let mut attr = LinkCreate {
             prog_fd: self.0.as_raw_fd() as u32,
@@ -142,10 +146,10 @@ impl Program {
         }
     }
 
-    /// Returns for how many events the program did not run, because another BPF program or a call of bpf(2) was active
-    /// on the CPU. Kernels before 5.12 do not count this.
+    /// Returns for how many events the program did not run because another BPF program or a call of bpf(2) was active
+    /// on the CPU. Kernels before 5.12 do not count these events.
     pub fn recursion_misses(&self) -> Result<u64, CallError> {
-        // The kernel writes at most `info_len` bytes, and sets `info_len` to the number that it has written.
+        // The kernel writes at most `info_len` bytes, and sets `info_len` to the number of bytes that it has written.
         let mut info = [0u64; (RECURSION_MISSES + 8) / 8];
         let mut attr = InfoByFd {
             bpf_fd: self.0.as_raw_fd() as u32,
