@@ -1,4 +1,4 @@
-//! Lists what events are attached to: CPUs, cgroups or threads. Also handles processes that keep creating threads.
+//! Lists what events are attached to: CPUs, cgroups or threads. Repeats this for processes that keep creating threads.
 //! Opens no events itself.
 
 use std::{
@@ -12,7 +12,7 @@ use perf_prof_system::{perf::Attach, procfs};
 
 use super::{CaptureError, EventRequest, Target, Writer, attr::Follow};
 
-/// The target that an event is attached to, with the CPU.
+/// What an event is attached to: a target and a CPU.
 #[derive(Clone, Copy)]
 pub(super) struct Attachment<'a> {
     pub to: AttachTo<'a>,
@@ -37,7 +37,7 @@ impl<'a> Attachment<'a> {
         }
     }
 
-    /// Returns the index of the cgroup; `None` for another target.
+    /// Returns the index of the cgroup; `None` if the target is not a cgroup.
     pub fn cgroup(&self) -> Option<usize> {
         match self.to {
             AttachTo::Cgroup(_, index) => Some(index),
@@ -45,7 +45,7 @@ impl<'a> Attachment<'a> {
         }
     }
 
-    /// Returns the same target on the given CPU.
+    /// Returns the same attachment on the CPU `cpu`.
     pub fn on_cpu(self, cpu: u32) -> Attachment<'a> {
         Attachment { cpu: Some(cpu), ..self }
     }
@@ -54,21 +54,21 @@ impl<'a> Attachment<'a> {
 /// The CPUs on which the events of a task are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
-    /// One event on each CPU. Needed for rings: the kernel maps no ring for an inherited event that is bound to no CPU.
+    /// One event on each CPU. Rings need this: the kernel maps no ring for an inherited event that is bound to no CPU.
     EachCpu,
     /// One event that counts on any CPU where the task runs.
     Anywhere,
 }
 
 /// The minimum number of attempts to attach to all threads of a process that keeps creating threads. After this many
-/// attempts, and after `PATIENCE`, an attempt is accepted although threads may be missing.
+/// attempts and after `PATIENCE`, perf-prof accepts an attempt although threads may be missing.
 const LISTINGS: usize = 8;
-/// The minimum duration of these attempts. If the threads of a process live for 0.2 ms, one attempt in five runs
-/// without a new thread.
+/// The minimum duration of all attempts together. If the threads of a process live for 0.2 ms, no thread appears during
+/// one attempt in five.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Calls `open` with all attachments of `target`. Returns the result of `open`, and the ids of the tasks that end the
-/// capture when they exit.
+/// Calls `open` with all attachments of `target`. Returns the result of `open`, and the ids of the tasks whose exit
+/// ends the capture.
 pub(super) fn attach<T>(
     target: &Target,
     events: &[EventRequest],
@@ -78,13 +78,13 @@ pub(super) fn attach<T>(
     let online = procfs::online_cpus()?;
     let wanted = events.iter().filter_map(|event| event.cpus.as_ref());
     let wanted: Vec<&CpuSet> = wanted.chain(target.cpus()).collect();
-    // As in taskset, a list may name CPUs that this machine does not have. But at least one CPU of each list must be
-    // online.
+    // A list of CPUs may contain CPUs that this machine does not have, as in taskset. But at least one CPU of each list
+    // must be online.
     if let Some(cpus) = wanted.iter().find(|cpus| !cpus.iter().any(|cpu| online.contains(cpu))) {
         return Err(CaptureError::NoSuchCpu { cpus: (*cpus).clone(), online });
     }
-    // The CPUs to open events on: the CPUs of the target (all online CPUs if it has none), and the CPUs of single
-    // events.
+    // Events are opened on the CPUs of the target (all online CPUs if the target has no list), and on the CPUs of
+    // `cpus=` of each event.
     let base = target.cpus().unwrap_or(&online);
     let asked = |cpu| events.iter().any(|event| event.cpus.as_ref().is_some_and(|cpus| cpus.contains(cpu)));
     let cpus: Vec<u32> = online.iter().filter(|&cpu| base.contains(cpu) || asked(cpu)).collect();
@@ -118,7 +118,7 @@ pub(super) fn attach<T>(
         Target::Threads(tids) => {
             all_exist("thread", tids)?;
             // An event that is bound to a CPU cannot write into a thread's ring (perf_event_set_output). So if any
-            // event has `cpus=` or is written by a program, all events use one ring per CPU.
+            // event has `cpus=` or is written by a BPF program, all events use one ring per CPU.
             let is_of_cpus = |event: &EventRequest| event.cpus.is_some() || event.writer == Writer::Program;
             let by_cpu = binding == Binding::EachCpu && events.iter().any(is_of_cpus);
             let binding = if by_cpu { Binding::EachCpu } else { Binding::Anywhere };
@@ -142,13 +142,13 @@ fn existing_tasks(target: &Target) -> Result<Vec<u32>, CaptureError> {
     }
 }
 
-/// Attaches to all threads of the processes, and to the threads that they create later.
+/// Attaches to all threads of the processes, and to the threads that these create later.
 ///
-/// A thread that appears while attaching may or may not have inherited events already. If perf-prof attaches to this
-/// thread as well, the thread may be counted twice. If perf-prof does not, the thread may not be counted at all. So the
-/// attempt is repeated until no thread appears during it. The previous attempt is closed only after the next one is
-/// open. So the tracepoints stay in use all the time: when the last event of a tracepoint is closed, the kernel needs a
-/// long time.
+/// A thread that appears during the attempt may or may not have inherited events already. If perf-prof attaches to this
+/// thread too, the thread may be counted twice. If perf-prof does not, the thread may not be counted at all. So
+/// perf-prof repeats the attempt until no thread appears during it. The previous attempt is closed only after the next
+/// one is open, so that the tracepoints stay in use: the kernel needs a long time to close the last event of a
+/// tracepoint.
 fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, CaptureError>) -> Result<T, CaptureError> {
     let list = || -> Vec<u32> { pids.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect() };
     let none_but = |tids: &[u32]| {
@@ -168,7 +168,7 @@ fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, Captu
         let is_last = attempt >= LISTINGS && begun.elapsed() > PATIENCE;
         let opened = match open(&tids) {
             Err(CaptureError::NoSuchTask { .. }) if !is_last => None,
-            // There are not enough descriptors for two attempts at a time.
+            // The descriptors do not suffice for two attempts at the same time.
             Err(CaptureError::TooManyFiles { .. }) if former.is_some() => {
                 former = None;
                 None
@@ -184,7 +184,7 @@ fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, Captu
 }
 
 /// Calls `attach` for each attachment. Returns the threads that exited before all of their events were opened. The
-/// descriptors that were already opened on such a thread are kept; they do no harm.
+/// descriptors that are already open on such a thread are kept, because they do no harm.
 pub(super) fn to_each<'a>(
     on: &[Attachment<'a>],
     mut attach: impl FnMut(Attachment<'a>) -> Result<(), CaptureError>,
@@ -203,7 +203,7 @@ pub(super) fn to_each<'a>(
     Ok(gone)
 }
 
-/// Returns whether `event` is to be opened on this CPU and cgroup.
+/// Returns whether `event` has to be opened on the CPU and the cgroup of `on`.
 pub(super) fn is_wanted(event: &EventRequest, target: &Target, on: &Attachment<'_>) -> bool {
     let is_of_cpu = match (&event.cpus, on.cpu) {
         (Some(cpus), Some(cpu)) => cpus.contains(cpu),
@@ -213,7 +213,7 @@ pub(super) fn is_wanted(event: &EventRequest, target: &Target, on: &Attachment<'
     is_of_cpu && (event.cgroup.is_none() || event.cgroup == on.cgroup())
 }
 
-/// Fails if any of the tasks is missing. A mistyped id is reported even if the other ids exist.
+/// Fails if any of the tasks is missing. So a mistyped id is reported even if the other ids exist.
 fn all_exist(kind: &'static str, ids: &[u32]) -> Result<(), CaptureError> {
     let missing: Vec<u32> = ids.iter().copied().filter(|&id| procfs::comm(id).is_none()).collect();
     if missing.is_empty() { Ok(()) } else { Err(CaptureError::NoSuchTask { kind, ids: missing }) }
@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    /// The previous attempt is kept until the next one is open. This must not fail if there are not enough descriptors for
-    /// both.
+    /// The previous attempt is kept until the next one is open. If the descriptors do not suffice for two attempts,
+    /// this must not fail.
     #[test]
     fn an_attempt_without_enough_descriptors_is_repeated_without_the_previous_one() {
         struct Attempt<'a>(&'a Cell<usize>);
@@ -248,7 +248,7 @@ mod tests {
             }
             open.set(1);
             if attempts.get() < 4 {
-                // A thread that the attempt has missed.
+                // This thread was created after the attempt listed the threads.
                 let (sender, receiver) = mpsc::channel::<()>();
                 end.push(sender);
                 threads.push(std::thread::spawn(move || receiver.recv()));

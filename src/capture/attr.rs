@@ -7,10 +7,10 @@ use super::{
     PerfEvent, Samples, Sampling, SideBand, SideBandRecords, Writer,
 };
 
-/// Says if other tasks inherit the events of a task, and when the events start.
+/// Says whether other tasks inherit the events of a task, and when the events start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Follow {
-    /// Other tasks do not inherit the events. For CPUs, cgroups and single threads.
+    /// Other tasks do not inherit the events. Used for CPUs, cgroups and single threads.
     Nothing,
     /// Tasks that are created later inherit the events.
     Children,
@@ -18,22 +18,22 @@ pub(super) enum Follow {
     ChildrenFromExec,
 }
 
-/// The members that all samples of tracepoints have. In a sample, members of fixed size come before members of variable
-/// size. So id and time have the same offsets in samples with and without a callchain.
+/// The members of all samples of tracepoints. In a sample, members of fixed size come before members of variable size.
+/// So id and time have the same offsets whether a sample contains a callchain or not.
 const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
 
-/// Members that change the offset of the time. In samples, they come before the time. In the id members at the end of
-/// other records, they come after the time. If one event samples such a member, all events sample it, and so does the
-/// dummy event that owns the ring.
+/// Members that change the offset of the time. In samples, these members come before the time. In the id members at the
+/// end of other records, they come after the time. So if one event samples such a member, all events sample it, and so
+/// does the dummy event that owns the ring.
 const COMMON: u64 = PERF_SAMPLE_IP | PERF_SAMPLE_STREAM_ID;
 
-/// Returns the members that all samples of `events` have. With these members, id and time have the same offsets in all
-/// samples and in all other records.
+/// Returns the members of all samples of `events`. With these members, id and time have the same offsets in all samples
+/// and in all other records.
 ///
-/// Samples of a tracepoint have only these members, raw data and a callchain. Any other event may sample a member that
-/// comes between the time and the id (PERF_SAMPLE_ADDR). If there is such an event, all records begin or end with
-/// PERF_SAMPLE_IDENTIFIER, which has a fixed offset. Recordings always use PERF_SAMPLE_IDENTIFIER. PERF_SAMPLE_ID would
-/// repeat the same id, so recordings have it only if an event requests it.
+/// Samples of a tracepoint contain only these members, raw data and a callchain. Any other event may sample
+/// PERF_SAMPLE_ADDR, a member that comes between the time and the id. If there is such an event, all records begin or
+/// end with PERF_SAMPLE_IDENTIFIER, which has a fixed offset. Recordings always use PERF_SAMPLE_IDENTIFIER.
+/// PERF_SAMPLE_ID would repeat the same id, so recordings contain it only if an event requests it.
 pub(super) fn common_members(events: &[EventRequest], members: CommonMembers) -> u64 {
     let asked = events.iter().fold(0, |all, event| all | event.samples.sample_type);
     if members == CommonMembers::Recording {
@@ -47,21 +47,21 @@ pub(super) fn common_members(events: &[EventRequest], members: CommonMembers) ->
     SAMPLE_TYPE | identifier | asked & COMMON
 }
 
-/// The size in bytes of the smallest record that can be frequent: a comm record. It has 8 bytes for the header, 8 for
-/// pid and tid, 8 for the name, and 32 for the members of `SAMPLE_TYPE` at its end. A sample has at least 64 bytes.
+/// The size in bytes of a comm record, the smallest record that can be frequent: 8 bytes for the header, 8 for pid and
+/// tid, 8 for the name, and 32 for the members of `SAMPLE_TYPE` at its end. A sample has at least 64 bytes.
 pub(super) const SMALLEST_RECORD: usize = 56;
 
-/// Returns the sample format of `event`. `common` are the members that all samples of the capture have.
+/// Returns the sample format of `event`. `common` contains the members of all samples of the capture.
 pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> SampleFormat {
     let callchain = if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 };
     let SampleFormat { sample_type, read_format: own, .. } = event.samples;
     let (period, untold) = match event.sampling {
         // If an event samples PERF_SAMPLE_PERIOD, the kernel ignores the period in the attr and takes a sample of each
-        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So this member is left out. In all samples it
-        // would equal the attr's period anyway.
+        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So perf-prof does not request this member. It
+        // would equal the attr's period in all samples anyway.
         Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
         // If a program writes the samples, the kernel stores the period 0 in them (`__bpf_perf_event_output()` in
-        // kernel/trace/bpf_trace.c). So the member is left out.
+        // kernel/trace/bpf_trace.c). So perf-prof does not request this member.
         Sampling::Period(period) if event.writer != Writer::Kernel => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
         Sampling::Frequency(_) => (0, 0),
@@ -70,8 +70,8 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
     SampleFormat { sample_type, read_format: own | read_format, period, ..event.samples }
 }
 
-/// Returns whether the kernel counts each single occurrence of the event in software. Clocks and hardware events are
-/// counted differently.
+/// Returns whether the kernel counts each occurrence of the event in software. Clocks and hardware events are counted
+/// differently.
 fn is_counted_singly(event: &EventRequest) -> bool {
     const CLOCKS: [u64; 2] = [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK];
     match event.event.kind {
@@ -94,14 +94,14 @@ pub(super) fn event(
     if event.grouping.is_member() {
         start_with_leader(&mut attr);
     }
-    // Older kernels refuse inherited events that read counters in their samples (perf_event_alloc() in
-    // kernel/events/core.c). perf does not request inheritance here either.
+    // Older kernels refuse an inherited event whose samples contain counts (perf_event_alloc() in
+    // kernel/events/core.c). perf does not make such an event inherited either.
     if event.grouping.is_read_by_leader() {
         attr.set_inherit(0);
     }
     if let Samples::Kept { .. } = options.samples {
-        // The kernel limits the watermark to the size of the ring. So there is one wake-up each time the ring has been filled
-        // once, and nobody waits for it.
+        // The kernel limits the watermark to the size of the ring. So a wakeup happens once per filled ring, and nobody
+        // waits for it.
         attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
         attr.set_write_backward(1);
     }
@@ -121,8 +121,8 @@ pub(super) fn event(
     attr.set_precise_ip(event.precise.into());
     if let Some(callchain) = event.callchain {
         attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
-        // If samples contain a copy of the user stack, user frames are unwound from it. Then the kernel does not have
-        // to follow frame pointers.
+        // If samples contain a copy of the user stack, user frames are unwound from this copy. The kernel then does not
+        // have to follow frame pointers.
         let walked = callchain.user == Frames::Sampled && event.stack_user == 0;
         attr.set_exclude_callchain_user((!walked).into());
         attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
@@ -130,7 +130,8 @@ pub(super) fn event(
     attr
 }
 
-/// Returns the attr of the event to which a BPF program writes the samples of a tracepoint. `attr` is that of the tracepoint.
+/// Returns the attr of the event to which a BPF program writes the samples of a tracepoint. `attr` is the attr of the
+/// tracepoint.
 pub(super) fn output(attr: perf_event_attr) -> perf_event_attr {
     perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT, ..attr }
 }
@@ -140,14 +141,15 @@ pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
     let read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
     let mut attr = perf_event_attr { read_format, ..Default::default() };
     attr.set_inherit((follow != Follow::Nothing).into());
-    // Until it calls exec, the command's process is still a copy of perf-prof, which must not be counted.
+    // Until the command calls exec, its process is a copy of perf-prof, which must not be counted.
     attr.set_disabled((follow == Follow::ChildrenFromExec).into());
     attr.set_enable_on_exec((follow == Follow::ChildrenFromExec).into());
     select(&mut attr, event);
     attr
 }
 
-/// Returns an attr that has only what says which event it is, and how often it is sampled if the request says that.
+/// Returns an attr that identifies the event. It also contains the period or the frequency if the request has one. All
+/// other settings are left at 0.
 pub(super) fn plain(event: &EventRequest) -> perf_event_attr {
     let mut attr = perf_event_attr::default();
     select(&mut attr, event);
@@ -162,23 +164,24 @@ pub(super) fn plain(event: &EventRequest) -> perf_event_attr {
     attr
 }
 
-/// Makes a group member start together with its leader. The member is enabled from the beginning. As long as its leader is off,
-/// it counts nothing (__perf_effective_state in kernel/events/core.c). Children inherit the leader's state.
+/// Makes a group member start together with its leader. The member is enabled from the beginning, but counts nothing
+/// while its leader is off (__perf_effective_state in kernel/events/core.c). Children inherit the leader's state.
 pub(super) fn start_with_leader(attr: &mut perf_event_attr) {
     attr.set_disabled(0);
     attr.set_enable_on_exec(0);
 }
 
-/// Sets the fields of `attr` that say which event it is and in which modes the event counts.
+/// Sets the fields of `attr` that identify the event, and the modes in which the event counts.
 fn select(attr: &mut perf_event_attr, event: &EventRequest) {
     let PerfEvent { kind, config, config1, config2, config3, breakpoint } = &event.event;
     (attr.type_, attr.config, attr.config3, attr.bp_type) = (*kind, *config, *config3, *breakpoint);
-    // For a breakpoint these two fields hold its address and its length.
+    // For a breakpoint, `config1` contains the address and `config2` the length.
     attr.__bindgen_anon_3.config1 = match config1 {
         Config::Number(number) => *number,
-        // The request owns the text and outlives the use of the attr.
+        // The request owns the text and lives longer than the attr is used.
         Config::Text(text) => {
-            // For an inherited event, the kernel would read the text in the memory of another task: see `define`.
+            // A task that inherits the event would make the kernel read the text in the memory of the task: see
+            // `define`.
             attr.set_inherit(0);
             text.as_ptr() as u64
         }
@@ -193,8 +196,8 @@ fn select(attr: &mut perf_event_attr, event: &EventRequest) {
     attr.set_exclude_idle(idle.into());
 }
 
-/// Returns the attr of the dummy event that owns a ring. The dummy counts nothing. It delivers the comm, fork and exit
-/// records of tasks.
+/// Returns the attr of the dummy event that owns a ring. The dummy event counts nothing. The kernel writes comm, fork
+/// and exit records for it.
 pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format: u64) -> perf_event_attr {
     let mut attr = base(options, follow, read_format);
     attr.type_ = PERF_TYPE_SOFTWARE;
@@ -211,16 +214,16 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
         attr.set_mmap(1);
         attr.set_mmap2(1);
     }
-    // Linux supports `ksymbol` and `bpf_event` since 5.1, but the version of this kernel is not known here. It is only
-    // known whether the kernel accepts PERF_FORMAT_LOST, as Linux does since 6.0. So both are requested only since 6.0.
+    // Linux supports `ksymbol` and `bpf_event` since 5.1. perf-prof only knows whether this kernel accepts
+    // PERF_FORMAT_LOST, which Linux has since 6.0. So perf-prof requests both only since 6.0.
     let is_recent = read_format & PERF_FORMAT_LOST != 0;
     attr.set_ksymbol(is_recent.into());
-    // Tells readers of a recording which BPF program a ksymbol belongs to.
+    // `bpf_event` tells readers of a recording which BPF program a ksymbol belongs to.
     attr.set_bpf_event((is_recent && options.members == CommonMembers::Recording).into());
     attr.set_build_id(matches!(options.mappings, Mappings::Identified(_)).into());
     attr.set_mmap_data((options.mappings == Mappings::Identified(MappingScope::All)).into());
-    // The dummy never samples, so it can exclude the kernel. Then it needs no more rights than a plain user has
-    // (perf_event_paranoid 2).
+    // The dummy event never samples, so it can exclude the kernel. A plain user may then open it (perf_event_paranoid
+    // 2).
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr
@@ -255,8 +258,8 @@ mod tests {
         request
     }
 
-    /// For any mix of events, id and time have the same offsets in the samples of all events. In all other records,
-    /// they have the same distance from the end.
+    /// For any mix of events, id and time have the same offsets in the samples of all events. In all other records, id
+    /// and time have the same distance from the end.
     #[test]
     fn ids_and_times_of_all_events_have_the_same_offsets() {
         let tracepoint = || EventRequest::tracepoint("s:n", 1);

@@ -1,29 +1,29 @@
-//! Prevents the kernel from exchanging the events of two tasks. An exchange breaks probes of programs. After an
-//! exchange, events may also stay off when they are turned on.
+//! Prevents the kernel from swapping the perf event contexts of two tasks. A swap breaks uprobes. After a swap, some
+//! events may also stay off when they are turned on.
 //!
-//! When a CPU switches between two tasks that have inherited the same events, the kernel does not switch the events. It
-//! exchanges the contexts of the two tasks instead (`perf_event_context_sched_out()` in kernel/events/core.c). Each
-//! task then has the events that were made for the other task. So the events that were made for one task end when the
-//! other task exits.
+//! When a CPU switches between two tasks that have inherited the same events, the kernel does not switch the events.
+//! Instead, the kernel swaps the contexts of the two tasks (`perf_event_context_sched_out()` in kernel/events/core.c).
+//! Each task then has the events that were created for the other task. So the events that were created for one task end
+//! when the other task exits.
 //!
-//! A task that is created during the enable ioctl may inherit events that are off. The reason is that inherit_event() reads
-//! the state of the creator's events before it waits for the lock that the ioctl holds. After an exchange, the creator has
-//! these events that are off, and every task that it creates from then on inherits them turned off as well. This was measured
-//! on a process that only creates threads. When its events were turned on 1,000 times, some events stayed off in 50 to 290
-//! cases. With contexts kept, its events were turned on 12,000 times, and no event stayed off. The lock of the creator's own
-//! context then keeps the ioctl and the creation of a task apart. Keeping contexts costs 1.8 us at each switch between tasks
-//! that have inherited the same events, so contexts are kept no longer than necessary.
+//! A task that is created during the enable ioctl may inherit events that are off: inherit_event() reads the state of
+//! the creator's events before it waits for the lock that the ioctl holds. After a swap, the creator itself has these
+//! events that are off. Then every task that it creates later inherits events that are off. This was measured on a
+//! process that only creates threads. When its events were turned on 1,000 times, some events stayed off in 50 to 290
+//! cases. Without swaps, its events were turned on 12,000 times, and no event stayed off: the lock of the creator's own
+//! context then keeps the ioctl and the creation of a task apart. Preventing swaps costs 1.8 us at each switch between
+//! tasks that have inherited the same events. So swaps are prevented no longer than necessary.
 //!
-//! A probe of a program depends on the task that its event was made for. When no task that uses an address space has an
-//! event of the probe any more, the kernel removes the probe's breakpoints from this address space
-//! (`__uprobe_perf_filter()` in kernel/trace/trace_uprobe.c). So after an exchange, a child could lose its probes when
-//! one of its threads exited, and a grandchild could lose its probes when its parent exited. Children created later had
-//! no probes either.
+//! A uprobe depends on the task that its event was created for. When no task that uses an address space has an event of
+//! the uprobe any more, the kernel removes the uprobe's breakpoints from this address space (`__uprobe_perf_filter()`
+//! in kernel/trace/trace_uprobe.c). So after a swap, a child could lose its uprobes when one of its threads exited. A
+//! grandchild could lose its uprobes when its parent exited. Children that were created later had no uprobes either.
 //!
-//! The kernel does not make the exchange if samples of an inherited event would read counters (Linux 6.12). So an event of this
-//! kind that never samples is opened for each thread. For `-p` it is open until the events are on; with probes, and with
-//! `--control` and `--delay`, until the end. Before Linux 6.12 this does not help, and switching the events on several times
-//! has to be enough. Without kept contexts, children lost their probes silently: 17 of 17 calls were missed.
+//! Since Linux 6.12, the kernel does not swap a context that contains an inherited event whose samples contain counts
+//! (PERF_SAMPLE_READ). So perf-prof opens such an event for each thread; the event never samples. For `-p` the event is
+//! open until the selected events are on. With uprobes, and with `--control` and `--delay`, it is open until the end.
+//! Before Linux 6.12 this does not help, and perf-prof only turns the events on several times. With swaps, children
+//! lost their uprobes silently: 17 of 17 calls were missed.
 
 use std::os::fd::OwnedFd;
 
@@ -39,31 +39,30 @@ use super::{
     open::open_event,
 };
 
-/// The events that prevent the kernel from exchanging the contexts of tasks.
+/// The events that prevent the kernel from swapping the contexts of tasks.
 #[derive(Debug, Default)]
 pub(super) struct KeptContexts {
-    /// The descriptors of these events. They are open as long as the contexts have to be kept.
+    /// The descriptors of these events. They are open as long as swaps have to be prevented.
     events: Vec<OwnedFd>,
     until: KeepUntil,
-    /// Complete if the kernel can keep contexts. Otherwise, events of children may be missing.
+    /// `Complete` if the kernel can be prevented from swapping contexts. Otherwise, events of children may be missing.
     pub of_children: ChildEvents,
 }
 
-/// How long contexts have to be kept.
+/// How long swaps of contexts have to be prevented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KeepUntil {
-    /// Contexts need not be kept, because no inherited events are turned on.
+    /// Not at all, because no inherited events are turned on.
     #[default]
     Opened,
-    /// Contexts are kept until the events are on.
+    /// Until the events are on.
     Enabled,
-    /// Contexts are kept as long as the events are open. This is for probes, and for events that are turned on and off
-    /// repeatedly.
+    /// As long as the events are open. Used for uprobes, and for events that are turned on and off repeatedly.
     Closed,
 }
 
-/// Makes each thread in `on`, and each task that these threads create, keep its own context. `until` says for how long;
-/// for inherited probes it is always [`KeepUntil::Closed`]. Must be called before the events are opened.
+/// Prevents swaps of the contexts of each thread in `on`, and of each task that these threads create. `until` says for
+/// how long; for inherited uprobes it is always [`KeepUntil::Closed`]. Must be called before the events are opened.
 pub(super) fn keep(events: &[EventRequest], on: &[Attachment<'_>], follow: Follow, until: KeepUntil) -> KeptContexts {
     let are_probes = events.iter().any(is_probe_of_a_program);
     let until = if are_probes { KeepUntil::Closed } else { until };
@@ -81,7 +80,7 @@ pub(super) fn keep(events: &[EventRequest], on: &[Attachment<'_>], follow: Follo
 }
 
 impl KeptContexts {
-    /// Called when the events and all their inherited copies have been turned on.
+    /// Called when the events and all their inherited copies are on.
     pub fn enabled(&mut self) {
         if self.until == KeepUntil::Enabled {
             self.events.clear();
@@ -89,7 +88,7 @@ impl KeptContexts {
     }
 
     /// Collects the results of opening an event from [`attr`] on each thread. Kernels before Linux 6.12 refuse this
-    /// event, and there is no other way to keep contexts on these kernels.
+    /// event; on these kernels, nothing prevents swaps.
     fn from_opened(opened: impl Iterator<Item = Result<OwnedFd, CallError>>) -> KeptContexts {
         let mut kept = KeptContexts::default();
         for result in opened {
@@ -111,9 +110,9 @@ fn is_probe_of_a_program(event: &EventRequest) -> bool {
     event.event.kind == PERF_TYPE_TRACEPOINT && is_of_program
 }
 
-/// Returns the attr of an event that prevents the exchange of a context. The kernel does not exchange a context that
-/// contains an inherited event with PERF_SAMPLE_READ, because the counts in its samples have to stay with their task.
-/// The event from this attr never takes samples.
+/// Returns the attr of an event that prevents swaps of its context. The kernel does not swap a context that contains an
+/// inherited event with PERF_SAMPLE_READ, because the counts in its samples have to stay with their task. This event
+/// never samples.
 fn attr() -> perf_event_attr {
     let mut attr = perf_event_attr {
         type_: PERF_TYPE_SOFTWARE,
@@ -134,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Kernels before Linux 6.12 refuse the event that keeps contexts. The user has to be told that events may be
+    /// Kernels before Linux 6.12 refuse the event that prevents swaps. A message then has to say that events may be
     /// missing.
     #[test]
     fn a_kernel_that_cannot_keep_contexts_is_reported() {

@@ -1,13 +1,13 @@
 //! Counts events: opens events without rings and reads their values.
 //!
-//! Events are turned on when they are opened. When all of them are open, their values are read, and counting starts
-//! from these values, without an ioctl. An event that is on when it is opened is also on in every task that inherits
-//! it, so no new task is missed. (With an ioctl, new tasks can be missed: see `StartTrigger::EnableAgain`.) The events
-//! of a command are an exception: the command's exec turns them on, and nothing else can inherit them before.
+//! Events are turned on when they are opened. When all of them are open, their values are read. Counting starts from
+//! these values, without an ioctl. If an event is on when it is opened, it is also on in every task that inherits it.
+//! So no new task is missed. (With an ioctl, new tasks can be missed: see `StartTrigger::EnableAgain`.) The events of a
+//! command are an exception: the command's exec turns them on, and nothing else can inherit them before.
 //!
-//! With rings, the events are enabled in several passes, for new tasks. Here this is not needed: in 300 attachments to
-//! a process that only created threads, each call was counted once. The same holds for 180 attachments to chains of
-//! threads that live for 0.2 ms.
+//! Sampled events are enabled several times, because of new tasks. Here this is not needed. In 300 attachments to a
+//! process that only created threads, each call was counted once. So it was in 180 attachments to chains of threads
+//! that live for 0.2 ms.
 
 use std::{
     os::fd::{AsFd, OwnedFd, RawFd},
@@ -29,14 +29,15 @@ use super::{
     tasks::{Kind, Tasks},
 };
 
-/// The count of one descriptor, with its times.
+/// The count of one descriptor, with the times that belong to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// The count. Its unit depends on the event.
     pub value: u64,
-    /// How long the event was enabled, in nanoseconds. For an event of a task, this is the time that the task ran.
+    /// How long the event was enabled, in nanoseconds. For an event of a task, only the time in which the task ran
+    /// counts.
     pub enabled: u64,
-    /// For how much of the `enabled` time the event had a hardware counter, in nanoseconds.
+    /// How long the event had a hardware counter, in nanoseconds. At most `enabled`.
     pub running: u64,
 }
 
@@ -51,25 +52,25 @@ impl Count {
     }
 }
 
-/// The count of one descriptor.
+/// The count of one descriptor, with its event, CPU and cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterReading {
     /// The index of the event's request.
     pub event: usize,
     /// The CPU that the descriptor counts on; `None` for an event of a task that counts on any CPU.
     pub cpu: Option<u32>,
-    /// The index of the cgroup among the cgroups of the target; `None` for another target.
+    /// The index of the cgroup among the cgroups of the target; `None` if the target is not a cgroup.
     pub cgroup: Option<usize>,
     /// The count since [`Counters::begin`].
     pub count: Count,
 }
 
-/// The end of the counting, if the caller does not end it earlier.
+/// What ends the counting, if the caller does not end it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCondition {
     /// The exit of all tasks that the events are attached to.
     WithTasks,
-    /// The exit of this process, for example of a command.
+    /// The exit of this process, for example the process of a command.
     WithProcess(u32),
     /// Nothing: only the caller ends the counting.
     Never,
@@ -80,7 +81,7 @@ pub enum EndCondition {
 pub enum Waited {
     /// The timeout passed.
     Timeout,
-    /// The eventfd became readable. It has been drained.
+    /// The eventfd was readable. It was drained.
     Woken,
     /// The tasks that end the counting have exited.
     TasksExited,
@@ -89,12 +90,13 @@ pub enum Waited {
 /// Open events that are counted and not sampled.
 pub struct Counters {
     descriptors: Vec<Descriptor>,
-    /// For each request, why it cannot be counted on this machine; `None` if it can be counted.
+    /// For each request, the error if this machine cannot count the event; `None` if it can.
     unsupported: Vec<Option<CallError>>,
     closing: Closing,
-    /// Keeps the kernel from exchanging the contexts of tasks.
+    /// Prevents the kernel from swapping the contexts of tasks.
     contexts: KeptContexts,
-    /// The probes that were defined in tracefs for these events. Dropped after the descriptors are closed.
+    /// The probes that were defined in tracefs for these events. Dropped after the descriptors, because a definition
+    /// can be removed only after its event is closed.
     definitions: Vec<DefinedProbe>,
     epoll: Epoll,
     wake: RawFd,
@@ -107,22 +109,22 @@ struct Descriptor {
     cpu: Option<u32>,
     cgroup: Option<usize>,
     missing: NotRunning,
-    /// The values when the counting started.
+    /// The count at the start of the counting. It is subtracted from later counts.
     before: Count,
 }
 
-/// Why a descriptor may have been running for less time than it was enabled.
+/// Why `running` of a descriptor may be smaller than `enabled`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NotRunning {
     /// The event had to wait for a hardware counter.
     Waited,
-    /// No reason: the kernel counts the event in software, so it counts all the time.
+    /// Nothing: the kernel counts the event in software, so the two times are always equal.
     Nothing,
-    /// The task ran on a CPU that the event is not bound to. On that CPU the event is enabled but does not run.
+    /// The task ran on a CPU that the event is not bound to. There the event is enabled but does not run.
     Elsewhere,
 }
 
-/// How often tasks without a pidfd are checked for their exit.
+/// The interval in which tasks without a pidfd are checked for their exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 // The token of the eventfd. The token of a task is its descriptor plus TASK.
@@ -158,7 +160,8 @@ impl Counters {
         Ok(Counters { descriptors, unsupported, closing, contexts, definitions, epoll, wake, tasks })
     }
 
-    /// Starts the counting from the current values. A command's events start by themselves when it calls exec.
+    /// Starts the counting from the current values. The events of a command start by themselves, when the command calls
+    /// exec.
     pub fn begin(&mut self) -> Result<(), CallError> {
         self.descriptors.iter_mut().try_for_each(|descriptor| {
             descriptor.before = read(descriptor)?;
@@ -175,13 +178,13 @@ impl Counters {
         self.descriptors.iter().map(reading).collect()
     }
 
-    /// Returns why the request `event` cannot be counted, or `None` if it can. Either the machine does not have the
-    /// event, or it cannot count the event for this target.
+    /// Returns the error if the request `event` cannot be counted: either the machine does not have the event, or it
+    /// cannot count the event for this target. Returns `None` if the event can be counted.
     pub fn unsupported(&self, event: usize) -> Option<&CallError> {
         self.unsupported[event].as_ref()
     }
 
-    /// Returns whether the events of tasks that are created during the counting are complete.
+    /// Returns whether the counts contain all events of tasks that are created during the counting.
     pub fn of_children(&self) -> ChildEvents {
         self.contexts.of_children
     }
@@ -191,7 +194,8 @@ impl Counters {
         self.descriptors.len()
     }
 
-    /// Waits until the eventfd is readable, the tasks that end the counting have exited, or the time `until` is reached.
+    /// Waits until the eventfd is readable, until the tasks that end the counting have exited, or until the time
+    /// `until`.
     pub fn wait(&mut self, until: Option<Instant>) -> Result<Waited, CallError> {
         let mut ready = Vec::new();
         loop {
@@ -227,7 +231,8 @@ impl Drop for Counters {
     }
 }
 
-/// Reads the value, the enabled time and the running time, in the order of `perf_read_one()` in kernel/events/core.c.
+/// Reads the value, the enabled time and the running time. `perf_read_one()` in kernel/events/core.c writes them in
+/// this order.
 fn read(descriptor: &Descriptor) -> Result<Count, CallError> {
     let mut values = [0; 3];
     perf::read(descriptor.fd.as_fd(), &mut values)?;
@@ -239,13 +244,13 @@ fn read(descriptor: &Descriptor) -> Result<Count, CallError> {
     })
 }
 
-/// The counters that were opened on the attachments so far.
+/// The counters that are open so far.
 struct OpenCounters {
     descriptors: Vec<Descriptor>,
     unsupported: Vec<Option<CallError>>,
-    /// The index of the first descriptor of the attachment that is being opened.
+    /// The index in `descriptors` of the first descriptor of the attachment that is being opened.
     attachment: usize,
-    /// Keeps the kernel from exchanging the contexts of tasks.
+    /// Prevents the kernel from swapping the contexts of tasks.
     contexts: KeptContexts,
 }
 
@@ -280,7 +285,7 @@ fn open(
         Ok(_) => return Ok(opened),
         Err(error) => error,
     };
-    // The tracepoints are closed in a child, so that the error message does not have to wait.
+    // The tracepoints are closed in a child process, so that the error message does not have to wait.
     closing.close(opened.descriptors.into_iter().map(Descriptor::into_parts));
     Err(error)
 }
@@ -296,7 +301,7 @@ impl OpenCounters {
     ) -> Result<(), CaptureError> {
         let event = &events[index];
         let mut attr = attr::counter(event, follow);
-        // If the machine does not have the leader's event, the member is counted alone.
+        // If the machine does not have the leader's event, the group member is counted alone.
         let leader = group::leader_of(events, index).and_then(|leader| {
             self.descriptors[self.attachment..].iter().find(|opened| opened.event == leader && opened.cpu == on.cpu)
         });
@@ -318,8 +323,8 @@ impl OpenCounters {
                 };
             }
         };
-        // The event is already on, and has counted without its filter so far. These counts do no harm: the counting
-        // starts later, and everything that was counted before its start is subtracted.
+        // The event is already on, and has counted without its filter so far. This does no harm: the counting starts
+        // later, and all earlier counts are subtracted.
         if let Some(filter) = &event.filter {
             set_filter(fd.as_fd(), &event.name, filter)?;
         }
@@ -341,13 +346,13 @@ impl Descriptor {
 }
 
 /// Returns whether the kernel counts the event in software. Such an event waits for a hardware counter only if another
-/// event of its group has to wait.
+/// event of its group waits.
 fn is_of_kernel(event: &EventRequest) -> bool {
     [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind)
 }
 
-/// Returns whether counting goes on without the event if the machine does not have it. Breakpoints and probes must not
-/// be missing: if the kernel refuses one, its location is wrong.
+/// Returns whether counting goes on without the event if the machine does not have it. Breakpoints and probes are
+/// always required: if the kernel refuses one, its address is wrong.
 fn may_lack(event: &EventRequest) -> bool {
     event.event.kind != PERF_TYPE_BREAKPOINT && event.definition.is_none()
 }

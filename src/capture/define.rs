@@ -1,5 +1,5 @@
 //! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments, semaphores or
-//! several places. Their tracepoints are then opened instead of events of the PMUs `kprobe` and `uprobe`.
+//! several places. The tracepoint of a definition is then opened instead of an event of the PMU `kprobe` or `uprobe`.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,16 @@ use perf_prof_system::probe_definition::DefinedProbe;
 
 use super::{CaptureError, Cause, CommonMembers, EventRequest, PerfEvent, Refusal, Target, refusal::Purpose};
 
-/// Returns the requests as they can be opened on `target`, and the definitions in tracefs that have to exist as long as
-/// the events are open.
+/// Returns the requests in the form in which they can be opened on `target`. Also returns the definitions in tracefs
+/// that have to exist while the events are open.
 ///
-/// The kernel makes an inherited event from the attr of the parent event. For an event of the PMUs `uprobe` and
+/// The kernel creates an inherited event from the attr of the parent event. For an event of the PMUs `uprobe` and
 /// `kprobe`, the kernel then reads the name of the file or function again (`perf_uprobe_init()` and
-/// `perf_kprobe_init()` in kernel/trace/trace_event_perf.c). The name is at an address in perf-prof's memory, but the
-/// kernel reads at this address in the memory of the task that forks. So fork() or clone() would fail in that task. The
-/// tracepoint of a definition is identified by a number instead of a name. In a recording, this number also says which
-/// fields the samples have. Samples of the two PMUs have no such number (`common_type` is 0), and these PMUs know no
-/// arguments.
+/// `perf_kprobe_init()` in kernel/trace/trace_event_perf.c). The attr contains an address in perf-prof's memory, but
+/// the kernel reads at this address in the memory of the task that forks. So fork() or clone() would fail in that task.
+/// The attr of a definition's tracepoint contains a number instead of an address. In a recording, this number also
+/// tells which fields the samples have. In samples of the two PMUs the number is missing (`common_type` is 0), and
+/// these PMUs support no arguments.
 pub(super) fn tracepoints<'a>(
     target: &Target,
     events: &'a [EventRequest],
@@ -32,8 +32,8 @@ pub(super) fn tracepoints<'a>(
         if !needed && !definition.needs_tracefs() {
             continue;
         }
-        // Checked first: a user who may write to tracefs could define the probe, but the kernel would then refuse the
-        // event.
+        // Permission is checked first. A user who may write to tracefs could define the probe, but the kernel would
+        // then refuse the event.
         let refusal = Refusal::explain(&events[at], Purpose::Sampled, None);
         if matches!(refusal.cause, Cause::Capability { .. }) {
             return Err(CaptureError::Permission { event: events[at].name.clone(), refusal });

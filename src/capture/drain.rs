@@ -1,4 +1,4 @@
-//! Copies the contents of a ring into memory, in whole spans instead of single records.
+//! Copies the contents of a ring into memory, in large pieces instead of single records.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ pub(super) enum Drained {
     Empty,
     /// Everything up to the head was copied.
     All,
-    /// The memory limit was reached before everything up to the head was copied.
+    /// The memory limit was reached before the head.
     Partly,
 }
 
-/// The filters that remove samples after they were copied.
+/// The filters that remove samples after the copy.
 pub(super) struct LeftOut<'a> {
     /// Removes the samples above a limit.
     pub limiter: &'a mut Option<Limiter>,
@@ -30,11 +30,11 @@ pub(super) struct LeftOut<'a> {
     pub own_samples: &'a mut Option<OwnSamples>,
 }
 
-/// Copies everything up to `head` and passes it to `take`, as long as there is free memory. The caller reads the head
+/// Copies everything up to `head` and passes it to `take`, as long as there is free memory. The caller loads `head`
 /// once.
 ///
-/// The tail is committed once, at the end, because each commit changes a cache line that the kernel's writers then have
-/// to fetch.
+/// The tail is committed once, at the end. Each commit changes a cache line that the kernel then has to fetch when it
+/// writes.
 pub(super) fn drain(
     ring: &mut Ring,
     index: usize,
@@ -63,8 +63,8 @@ pub(super) fn drain(
         }
         at += bytes.len() as u64;
         if bytes.is_empty() {
-            // The kernel never writes a record with the size 0. If there is such a record nevertheless, the rest up to
-            // the head is skipped; otherwise the reader would read the same bytes forever.
+            // The kernel never writes a record of size 0. If there is one nevertheless, the reader skips everything up
+            // to the head. Otherwise it would read the same bytes forever.
             at = head;
         }
         if let Some(own_samples) = left_out.own_samples {
@@ -94,7 +94,7 @@ mod tests {
         };
     }
 
-    /// Returns a record of `size` bytes. Each byte after its header is `number`.
+    /// Returns a record of `size` bytes. Each byte after the header is `number`.
     fn record(number: u8, size: usize) -> Vec<u8> {
         let mut bytes = vec![number; size];
         bytes[..6].fill(0);
@@ -106,7 +106,7 @@ mod tests {
         Arc::new(Memory::new(limit, Arc::new(EventFd::new().unwrap())))
     }
 
-    /// Drains the ring and compares the chunks with `expected`. A chunk is shown as `number:size` for each of its
+    /// Drains the ring and compares the chunks with `expected`. A chunk is printed as `number:size` for each of its
     /// records.
     fn check(ring: &mut Ring, memory: &Arc<Memory>, expected: Expect) -> Vec<Chunk> {
         let mut chunks = Vec::new();
@@ -136,12 +136,12 @@ mod tests {
 
     #[test]
     fn a_body_that_wraps_around_the_end() {
-        // Positions only grow. This one is near the end of the ring and needs more than 32 bits.
+        // Positions only grow. This position is near the end of the ring and needs more than 32 bits.
         let (mut ring, memory) = (Ring::fake(4096, (7 << 32) + 4096 - 16).unwrap(), memory(1 << 20));
         assert!(ring.write(&record(1, 40)));
         assert!(ring.write(&record(2, 16)));
         check(&mut ring, &memory, expect![[r#"All ["1:40 2:16"] left 0"#]]);
-        // A record's header never wraps around the end, but its body may begin at the start of the ring.
+        // A record's header never wraps around the end, but its body may continue at the start of the ring.
         let mut ring = Ring::fake(4096, 4096 - 8).unwrap();
         assert!(ring.write(&record(3, 16)));
         check(&mut ring, &memory, expect![[r#"All ["3:16"] left 0"#]]);

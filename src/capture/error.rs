@@ -14,12 +14,12 @@ use super::{EventRequest, Excluded, PerfEvent, Refusal, Sampling, attach::Attach
 /// Why a capture could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The kernel refuses permission to trace the event.
+    /// The kernel denies permission to trace the event.
     #[error("no permission to trace {event}: {refusal}")]
     Permission {
         /// The event's name.
         event: String,
-        /// Why the kernel refuses it, and what to do.
+        /// Why the kernel denies permission, and what to do.
         refusal: Refusal,
     },
     /// More descriptors are needed than the limit on open files allows.
@@ -29,14 +29,14 @@ pub enum CaptureError {
         if limit < hard { "limit (`ulimit -n`, or in Python `resource.setrlimit`)" } else { "hard limit (`ulimit -Hn`)" }
     )]
     TooManyFiles {
-        /// The number of event descriptors needed.
+        /// The number of event descriptors that the capture needs.
         needed: usize,
-        /// The number of other open files.
+        /// The number of other files that are open.
         others: u64,
         /// The limit on open files.
         limit: u64,
-        /// The value to which this process can raise the limit. It is above `limit` only in a program that uses
-        /// perf-prof as a library, because there perf-prof does not raise the limit.
+        /// The value to which this process can raise the limit. perf-prof raises the limit itself, except in a program
+        /// that uses perf-prof as a library. So only there `hard` is above `limit`.
         hard: u64,
     },
     /// The whole machine has too many open files.
@@ -45,7 +45,7 @@ pub enum CaptureError {
          raise the limit with `sysctl fs.file-max`"
     )]
     TooManyFilesOfAll {
-        /// The number of event descriptors needed.
+        /// The number of event descriptors that the capture needs.
         needed: usize,
     },
     /// The kernel refused the memory of a ring.
@@ -94,7 +94,7 @@ pub enum CaptureError {
         /// The error of the ioctl.
         source: io::Error,
     },
-    /// None of the selected CPUs exists and is online.
+    /// None of the selected CPUs is online.
     #[error("CPU {cpus} does not exist or is offline; the online CPUs are {online}")]
     NoSuchCpu {
         /// The selected CPUs.
@@ -102,7 +102,7 @@ pub enum CaptureError {
         /// The CPUs that are online.
         online: CpuSet,
     },
-    /// Tasks to attach to do not exist.
+    /// Some of the tasks to attach to do not exist.
     #[error("there is no {kind} {}", list(.ids))]
     NoSuchTask {
         /// `process` or `thread`.
@@ -118,7 +118,7 @@ pub enum CaptureError {
         /// The error of opening it.
         source: io::Error,
     },
-    /// A callchain must not have as many frames as requested.
+    /// The requested callchain is longer than the kernel allows.
     #[error(
         "{event}: max-stack={asked} is more than kernel.perf_event_max_stack={max}; give a smaller max-stack, or raise \
          the limit with `sysctl kernel.perf_event_max_stack={asked}` while nothing records callchains"
@@ -177,8 +177,8 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// Returns the errno of the call that failed. If perf-prof found the error without the kernel, returns the errno
-    /// that the kernel would give for it. `None` if the error has no errno.
+    /// Returns the errno of the call that failed. If perf-prof found the error itself, returns the errno that the
+    /// kernel would return. `None` if no errno belongs to the error.
     pub fn errno(&self) -> Option<i32> {
         match self {
             CaptureError::Permission { .. } => Some(libc::EACCES),
@@ -199,8 +199,8 @@ impl CaptureError {
         }
     }
 
-    /// Returns the error for an event that perf_event_open refused. `to` is what the event was to be attached to, and
-    /// `source` contains the errno.
+    /// Returns the error for an event that perf_event_open refused. `to` is what perf-prof tried to attach the event
+    /// to, and `source` contains the errno.
     pub(super) fn open(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, source: CallError) -> Self {
         let event = request.name.clone();
         let max_stack = request.callchain.and_then(|callchain| callchain.max_stack);
@@ -228,7 +228,7 @@ impl CaptureError {
         }
     }
 
-    /// Returns the name of the event in this error; `None` if the error is not about one event.
+    /// Returns the name of the event in this error; `None` if the error names no single event.
     pub fn event_mut(&mut self) -> Option<&mut String> {
         match self {
             CaptureError::Permission { event, .. }
@@ -250,14 +250,14 @@ impl CaptureError {
         }
     }
 
-    /// Returns the error for a dummy event that was refused because it was to deliver cgroup records.
+    /// Returns the error for a dummy event that the kernel refused because of cgroup records.
     pub(super) fn no_cgroups(source: CallError) -> Self {
         let cause = "only Linux 5.7 and later with CONFIG_CGROUP_PERF reports cgroups; leave the option out";
         CaptureError::Unsupported { event: "--all-cgroups".to_owned(), cause, source }
     }
 
-    /// Returns the error for the case that descriptors ran out although the soft limit was raised. `needed` is the
-    /// number of event descriptors of the whole capture, and `open` is the number of those that are open already.
+    /// Returns the error if descriptors ran out although the soft limit was raised. `needed` is the number of event
+    /// descriptors that the capture needs; `open` of them are open already.
     pub(super) fn too_many_files(error: &CallError, needed: usize, open: usize) -> Self {
         if error.errno() == libc::ENFILE {
             return CaptureError::TooManyFilesOfAll { needed };
@@ -266,8 +266,8 @@ impl CaptureError {
         CaptureError::TooManyFiles { needed, others: limit.saturating_sub(open as u64), limit, hard }
     }
 
-    /// Returns the error if the event that reads the clock of events was refused. That event counts nothing, so it
-    /// needs no rights.
+    /// Returns the error if the kernel refused the event that reads the clock of events. This event counts nothing, so
+    /// it needs no rights.
     pub fn of_clock(error: CallError) -> Self {
         if error.call != "perf_event_open" {
             return error.into();
@@ -279,14 +279,14 @@ impl CaptureError {
     }
 }
 
-/// Returns what an errno means for events other than tracepoints, and what may help.
+/// Returns what an errno means for an event that is not a tracepoint, and what may help.
 fn cause(request: &EventRequest, errno: i32) -> &'static str {
     let EventRequest { event, samples, precise, .. } = request;
     let of_hardware = [PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW].contains(&event.kind);
     let asks = |bits: u64| samples.sample_type & bits != 0;
     match (errno, event.kind) {
         // The kernel also returns EINVAL for a register mask or a stack size that it does not support. So EINVAL alone
-        // does not tell the cause, and the members of the request are checked one after the other.
+        // does not tell the cause; the members of the request are checked one after the other.
         (libc::EOPNOTSUPP | libc::EINVAL, _) if *precise > 0 => {
             "this machine cannot sample it that precisely; leave out the modifier `p`"
         }
@@ -324,8 +324,8 @@ fn cause(request: &EventRequest, errno: i32) -> &'static str {
     }
 }
 
-/// Returns what the user can do instead of running as root. A thread or all CPUs can be traced without a definition in
-/// tracefs, with the PMUs `uprobe` and `kprobe`. These PMUs need the same rights, so they do not help if permission was
+/// Returns what the user can do instead of running as root. The PMUs `uprobe` and `kprobe` need no definition in
+/// tracefs, and they can trace a thread or all CPUs. They need the same rights, so they do not help if permission was
 /// denied.
 fn otherwise(source: &io::Error) -> &'static str {
     match source.kind() {

@@ -1,8 +1,8 @@
-//! Brings groups of events into the form that the kernel accepts, and finds the leader and the members of a group.
+//! Changes groups of events so that the kernel accepts them, and finds the leader and the members of a group.
 //!
 //! While the leader of a group is off, its members count nothing, even if they are on. A task that inherits the group
 //! inherits the state of the leader. So members are on from the start and are never turned off. Only leaders are turned
-//! on and off, as often as inherited events need.
+//! on and off; for inherited events, several times.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use perf_prof_format::{
 
 use super::{CaptureError, EventRequest, Presence, Sampling};
 
-/// Returns the requests. Changes those that belong to a group so that the kernel and perf accept the group.
+/// Returns the requests. Changes the requests of groups so that the kernel and perf accept the groups.
 ///
 /// All events of a group are required, and they have to be on the same CPUs. If only the leader is sampled, its samples
-/// contain the counts of all events, and the other events get the leader's sample format. perf expects this: it splits each
-/// sample of the leader into one sample for each event of the group.
+/// contain the counts of all events, and the other events get the leader's sample format. perf expects this: it splits
+/// each sample of the leader into one sample for each event of the group.
 pub(super) fn complete(mut events: Cow<'_, [EventRequest]>) -> Result<Cow<'_, [EventRequest]>, CaptureError> {
     if events.iter().all(|event| event.grouping == Grouping::Alone) {
         return Ok(events);
@@ -54,13 +54,13 @@ pub(super) fn complete(mut events: Cow<'_, [EventRequest]>) -> Result<Cow<'_, [E
     Ok(events)
 }
 
-/// Returns the index of the group leader of the request `member`, or `None` if this request is not a group member.
+/// Returns the index of the leader of the request `member`; `None` if this request is not a group member.
 pub(super) fn leader_of(events: &[EventRequest], member: usize) -> Option<usize> {
     events[member].grouping.is_member().then_some(())?;
     events[..member].iter().rposition(|event| !event.grouping.is_member())
 }
 
-/// Returns all requests in the group of the request `event`, or only this request if it is in no group.
+/// Returns all requests in the group of the request `event`; only this request if it is in no group.
 pub(super) fn requests_of_group(events: &[EventRequest], event: usize) -> &[EventRequest] {
     let first = leader_of(events, event).unwrap_or(event);
     let members = events[first + 1..].iter().take_while(|event| event.grouping.is_member()).count();

@@ -1,8 +1,8 @@
 //! Live capture: opens events, reads their rings, and counts what is lost.
 //!
-//! This wing knows formats and the machine. It does not know what an event means, nor how a user selects it.
+//! This crate knows formats and the machine. It knows neither what an event means nor how a user selects events.
 //!
-//! On each CPU (or for each thread) a dummy event owns a ring, and all events on that CPU or thread write into it. A
+//! A dummy event owns a ring, on each CPU or for each thread. All events on this CPU or thread write into the ring. A
 //! reader thread moves the records from the rings into bounded memory. The consumer takes the records from this memory
 //! with [`Source::wait`].
 //!
@@ -13,14 +13,15 @@
 //! * which members all samples have: `common_members` in `attr.rs`
 //! * groups of events: `group.rs`
 //! * how often rings are read: `pace.rs`; how much memory their records take: `memory.rs`; sizes of samples:
-//!   `sample_size.rs`. The sizes of rings come from the wing `session`, `live/requests.rs`.
-//! * which samples are perf-prof's own: `own.rs` (removal); whose events these are: `live/requests.rs` in the wing
-//!   `session`
+//!   `sample_size.rs`. The sizes of rings come from `live/requests.rs` in the crate `session`.
+//! * removal of perf-prof's own samples: `own.rs`; which task the sample of an event belongs to: `live/requests.rs` in
+//!   the crate `session`
 //! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
 //! * rings that the kernel overwrites, for `record --before`: `overwritten.rs`
-//! * events that a program polls itself: `polled.rs`; CPUs that go offline: `offline.rs`; tasks that exit: `tasks.rs`
-//! * probes that are defined in tracefs: `define.rs`; children that keep their probes: `context.rs`
-//! * why the kernel refuses something: `refusal.rs`
+//! * perf's Python module, whose programs poll events themselves: `polled.rs`; CPUs that go offline: `offline.rs`;
+//!   tasks that exit: `tasks.rs`
+//! * probes that are defined in tracefs: `define.rs`; children that must not lose their uprobes: `context.rs`
+//! * why the kernel denies permission: `refusal.rs`
 
 mod attach;
 mod attr;
@@ -98,19 +99,19 @@ pub use threads::{ExtraReader, Reading, RecordConsumer};
 pub struct Capture {
     descriptors: Arc<Vec<Descriptor>>,
     ids: Vec<(u64, usize)>,
-    /// The ids of events that were closed before the start.
+    /// The ids of events that were closed before the capture started.
     closed_ids: Vec<u64>,
     attrs: Vec<EventAttr>,
     layouts: Vec<SampleLayout>,
     trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
     ring_bytes: usize,
-    /// The rings with the samples, if these are overwritten instead of delivered.
+    /// The rings for samples that stay in a ring until they are copied. Empty if samples are delivered.
     overwritten: OverwrittenRings,
     ring_ids: Vec<u64>,
     read_format: u64,
     closing: Closing,
-    /// Keeps the kernel from exchanging the contexts of tasks.
+    /// Prevents the kernel from swapping the contexts of tasks.
     contexts: KeptContexts,
     /// The probes that were defined in tracefs for this capture. Dropped after the descriptors are closed.
     definitions: Vec<DefinedProbe>,
@@ -120,7 +121,7 @@ pub struct Capture {
     reader: State,
     reader_threads: Vec<ReaderThread>,
     limited: Arc<AtomicU64>,
-    /// The number of samples of perf-prof's own threads that were left out.
+    /// The number of samples of perf-prof's own threads that were removed.
     own: Arc<AtomicU64>,
     offline: OfflineCpus,
     start: StartTrigger,
@@ -130,16 +131,16 @@ pub struct Capture {
     ended: Option<Ended>,
 }
 
-/// What starts the events.
+/// What turns the events on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StartTrigger {
     /// The exec call of the workload.
     Exec,
     /// The enable ioctl.
     Enable,
-    /// The enable ioctl, called several times: a task that is created during the call may inherit events that are off (see
-    /// [`context`]), and the next call turns them on. That is final if the kernel does not swap the contexts of tasks. If it may
-    /// swap them, each call is one more attempt.
+    /// The enable ioctl, called several times. A task that is created during the call may inherit events that are off
+    /// (see [`context`]); the next call turns these on. If the kernel cannot swap the contexts of tasks, they stay on.
+    /// If it can, each call is one more attempt.
     EnableAgain,
 }
 
@@ -176,7 +177,7 @@ impl Capture {
         let control = Arc::new(Control::new(bell));
         let (sender, messages) = crossbeam_channel::unbounded();
         let outlet = Outlet::Consumer(sender);
-        // The offsets of id and time are the same for all events.
+        // Id and time have the same offsets in the samples of all events.
         let common = attr::common_members(events, options.members);
         let (fixed, trailer) = (SampleLayout::new(common, read_format), TrailerLayout::new(common));
         let (own, limited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -232,51 +233,51 @@ impl Capture {
         })
     }
 
-    /// Returns the layouts that the samples of `events` would have if these events were captured together.
+    /// Returns the layouts of the samples if `events` were captured together.
     pub fn layouts(events: &[EventRequest]) -> Vec<SampleLayout> {
         layouts(events, CommonMembers::Lean, 0)
     }
 
-    /// Returns a pair for each event descriptor: its perf id, and the index of its request.
+    /// Returns the perf id of each event descriptor, and the index of its request.
     pub fn ids(&self) -> &[(u64, usize)] {
         &self.ids
     }
 
-    /// Returns one attr for each request, followed by the attr of the dummy event, which reports what happens to tasks
-    /// (fork, exec, exit, mappings).
+    /// Returns one attr for each request, followed by the attr of the dummy event. The dummy event reports fork, exec,
+    /// exit and mappings of tasks.
     pub fn attrs(&self) -> &[EventAttr] {
         &self.attrs
     }
 
-    /// Returns the layout of a request's samples.
+    /// Returns the layout of the samples of the request `event`.
     pub fn layout(&self, event: usize) -> SampleLayout {
         self.layouts[event]
     }
 
-    /// Returns the layout of the id members at the end of all records other than samples.
+    /// Returns the layout of the id members that end all records other than samples.
     pub fn trailer(&self) -> TrailerLayout {
         self.trailer
     }
 
-    /// Returns a pair for each ring: the perf id of a descriptor that writes into the ring, and the CPU of the ring
-    /// (`None` for the ring of a thread).
+    /// Returns a pair for each ring: the perf id of a descriptor that writes into the ring, and the CPU of the ring.
+    /// The CPU is `None` for the ring of a thread.
     pub fn rings(&self) -> impl Iterator<Item = (u64, Option<u32>)> {
         self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
     }
 
-    /// Returns the descriptors to which a program has to write the samples of a request, each with its CPU.
+    /// Returns the descriptors to which a BPF program has to write the samples of a request, each with its CPU.
     pub fn outputs(&self, event: usize) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         let of_event = self.descriptors.iter().filter(move |descriptor| descriptor.event == Some(event));
         let of_event = of_event.filter(|descriptor| descriptor.is_of_program());
         of_event.filter_map(|descriptor| Some((self.ring_cpus[descriptor.ring]?, descriptor.fd.as_fd())))
     }
 
-    /// Returns whether the events of tasks that are created during the capture are complete.
+    /// Returns whether the capture gets all events of tasks that are created during the capture.
     pub fn of_children(&self) -> ChildEvents {
         self.contexts.of_children
     }
 
-    /// Returns the count of the samples of perf-prof's own threads that were left out. The count changes while the capture
+    /// Returns the number of samples of perf-prof's own threads that were removed. The number grows while the capture
     /// runs.
     pub fn own_samples(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.own)
@@ -293,14 +294,14 @@ impl Capture {
     }
 
     /// Moves the rings of some CPUs to separate reader threads. Each of these threads passes its records to its own
-    /// consumer, so this source no longer returns them. Must be called before anything is started, and only if the
-    /// capture does not sort records.
+    /// consumer, so this source no longer returns these records. Must be called before the capture is started, and only
+    /// if it does not sort records.
     pub fn split(&mut self, extra_readers: Vec<ExtraReader>) -> Result<(), CallError> {
         let State::Idle(whole) = &mut self.reader else { return Ok(()) };
         for ExtraReader { cpus, affinity, taker } in extra_readers {
             let control = Arc::new(Control::new(Arc::new(EventFd::new()?)));
-            // A consumer in the reader thread drops each chunk before it gets the next one. The limit 0 is enough,
-            // because it allows one chunk at a time.
+            // A consumer in the reader thread drops each chunk before it gets the next one. So the limit 0 is enough:
+            // it allows one chunk at a time.
             let memory = Arc::new(Memory::new(0, Arc::clone(&control.wake_reader)));
             let descriptors = Arc::clone(&whole.descriptors);
             let outlet = Outlet::Taker(taker);
@@ -313,9 +314,8 @@ impl Capture {
         Ok(())
     }
 
-    /// Starts the reader thread and the side-band records of tasks and mappings. A caller that lists the existing tasks
-    /// and mappings has to do so after this call. Then all tasks and mappings that are not in the list are in the
-    /// records.
+    /// Starts the reader thread and the side-band records of tasks and mappings. A caller that lists existing tasks and
+    /// mappings must do so after this call. Then each task and each mapping is in the list or in a record.
     pub fn follow_tasks(&mut self) -> Result<(), CallError> {
         self.start_reader()?;
         match self.start {
@@ -326,13 +326,13 @@ impl Capture {
         }
     }
 
-    /// Starts the reader thread, which has nothing to read yet.
+    /// Starts the reader thread. The events are still off, so the rings are empty.
     pub fn start_reader(&mut self) -> Result<(), CallError> {
         self.reader_threads.iter_mut().try_for_each(|aside| aside.state.start())?;
         self.reader.start()
     }
 
-    /// Starts the reader thread and the events. The events of a workload start by themselves when it calls exec.
+    /// Starts the reader thread and the events. The events of a workload start by themselves, when it calls exec.
     pub fn enable(&mut self) -> Result<(), CallError> {
         if self.begin == EventStart::Later {
             return self.follow_tasks();
@@ -346,12 +346,12 @@ impl Capture {
         Ok(())
     }
 
-    /// Turns the events on. The dummy events, which follow tasks, are left as they are.
+    /// Turns the events on. Does not change the dummy events, which report what happens to tasks.
     pub fn enable_events(&self) -> Result<(), CallError> {
         self.enable_repeatedly(|descriptor| descriptor.event.is_some())
     }
 
-    /// Turns the events off. The dummy events, which follow tasks, stay on.
+    /// Turns the events off. The dummy events stay on, because they report what happens to tasks.
     pub fn disable_events(&self) -> Result<(), CallError> {
         self.repeatedly(|| {
             let mut events = self.switchable_descriptors().filter(|descriptor| descriptor.event.is_some());
@@ -378,7 +378,8 @@ impl Capture {
         those.try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
     }
 
-    /// Returns the descriptors to turn on and off: all except members of groups, which are on while their leader is on.
+    /// Returns the descriptors that are turned on and off. Group members are not among them: they count whenever their
+    /// leader is on.
     fn switchable_descriptors(&self) -> impl Iterator<Item = &Descriptor> {
         let is_member = |descriptor: &&Descriptor| match descriptor.event {
             Some(event) => self.attrs[event].grouping.is_member(),
@@ -388,7 +389,7 @@ impl Capture {
     }
 
     /// Ends the capture, exactly as dropping it does. The drop joins the reader threads and closes the descriptors. If
-    /// the kernel needs a long time to close many tracepoints, a child process waits for that instead of the caller.
+    /// the kernel needs a long time to close many tracepoints, a child process waits instead of the caller.
     pub fn close(self) {}
 
     /// Ends the reader threads. This also unmaps the rings.
@@ -401,7 +402,7 @@ impl Capture {
         }
     }
 
-    /// Ends the separate reader threads. Called when the events are off, or when their records are no longer needed.
+    /// Ends the separate reader threads. Called when the events are off, or when nobody needs their records any more.
     pub fn end_lanes(&mut self) {
         for aside in &self.reader_threads {
             aside.control.stop.store(true, SeqCst);
@@ -437,20 +438,20 @@ fn layouts(events: &[EventRequest], members: CommonMembers, read_format: u64) ->
     events.iter().map(|event| SampleLayout::from_format(attr::samples(event, common, read_format))).collect()
 }
 
-/// Fails if there are events, and none could be opened.
+/// Fails if events were requested, and none of them could be opened.
 fn check_that_any_is_open(events: &[EventRequest], opened: &OpenRings) -> Result<(), CaptureError> {
     let Some(event) = events.first().filter(|_| opened.ids.is_empty()) else { return Ok(()) };
     let refused = CallError::new("perf_event_open", io::Error::from_raw_os_error(libc::EPERM));
     Err(CaptureError::open(event, Purpose::Sampled, None, refused))
 }
 
-/// Returns the size of the largest record that is expected. Capped, so that one large sample does not make a nearly
-/// empty ring count as full.
+/// Returns the size of the largest record that is expected. The size is at most a quarter of a ring, so that one large
+/// sample does not make a nearly empty ring count as full.
 fn largest_record(events: &[EventRequest], options: &Options) -> usize {
     events.iter().map(EventRequest::largest_sample).max().unwrap_or(0).min(options.ring_bytes / 4)
 }
 
-/// Returns the groups of tasks whose end ends the capture.
+/// Returns groups of tasks. The capture ends when all tasks of one group have exited.
 fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tasks> {
     let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
     let tasks = (!opened.is_empty()).then(|| Tasks::watch(opened, kind));
@@ -458,12 +459,12 @@ fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tas
     tasks.into_iter().chain(process).collect()
 }
 
-/// Returns the memory for records. `reserve` is the most memory that one round over all rings needs, in bytes, and
-/// `bell` wakes the reader.
+/// Returns the memory for records. `reserve` is the maximum number of bytes that one round over all rings needs. `bell`
+/// wakes the reader.
 fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) -> Memory {
     let (bytes, least) = match options.order {
         None => (options.buffer.bytes(), 0),
-        // The buffer also has to hold the sorter's index.
+        // The budget also has to pay for the sorter's index.
         Some(_) => {
             let share = options.buffer.bytes() / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
             (share.max(2 * reserve), 2 * reserve)
@@ -472,15 +473,15 @@ fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) ->
     Memory::new(bytes, Arc::clone(bell)).within(options.buffer.clone(), least)
 }
 
-/// Returns the check for CPUs that go offline; `None` if the events belong to tasks. Such events go on when a CPU comes
-/// back.
+/// Returns the check for CPUs that go offline; `None` if the events belong to tasks. The kernel keeps events of tasks
+/// when their CPU goes offline.
 fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
     let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
     is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
 }
 
-/// Returns the filter that removes the samples of perf-prof's own threads, and adds their number to `removed`. Returns
-/// `None` if no samples have to be removed.
+/// Returns the filter that removes the samples of perf-prof's own threads. The filter adds their number to `removed`.
+/// Returns `None` if no samples have to be removed.
 fn own_samples(
     events: &[EventRequest],
     layouts: &[SampleLayout],
@@ -590,7 +591,7 @@ impl Source for Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.join();
-        // The reader threads, which shared the descriptors, have ended.
+        // The reader threads have ended, so nobody else uses the descriptors.
         if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
             self.closing.close(std::mem::take(descriptors).into_iter().map(Descriptor::into_parts));
         }

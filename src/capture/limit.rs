@@ -12,7 +12,6 @@ use perf_prof_format::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Removes the samples above the limit.
 #[derive(Debug)]
 pub(super) struct Limiter {
     limit: u32,
@@ -34,7 +33,7 @@ impl Limiter {
         Self { limit, layout, rings: vec![Window::default(); rings], removed }
     }
 
-    /// Removes the samples above the limit from `bytes`, which holds whole records of `ring`.
+    /// Removes the samples above the limit from `bytes`, which contains whole records of `ring`.
     pub fn apply(&mut self, ring: usize, bytes: &mut Vec<u8>) {
         let window = &mut self.rings[ring];
         let (mut from, mut to, mut removed) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! The kernel's own counts of the records that it dropped. Does not use the records in the rings that report losses.
+//! Reads from the kernel how many records it dropped. PERF_RECORD_LOST records in the rings are not used here.
 
 use std::os::fd::AsFd;
 
@@ -22,19 +22,19 @@ pub struct Lost {
     pub count: u64,
 }
 
-/// Which records were lost.
+/// What was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostRecords {
     /// Samples of an event.
     Samples,
-    /// Side-band records: what happened to tasks and mappings.
+    /// Side-band records, which say what happened to tasks and mappings.
     SideBand,
-    /// Samples that were overwritten in their ring. It is not known of which events, nor exactly how many.
+    /// Samples that the kernel overwrote in their ring. Neither their event nor their exact number is known.
     Overwritten,
 }
 
 impl Capture {
-    /// Returns the kernel's count of lost records for each id that has lost records. Returns `None` if the kernel does
+    /// Returns the kernel's count of lost records for each id that has lost records. Returns `None` if this kernel does
     /// not count lost records.
     pub fn lost(&self) -> Option<Vec<Lost>> {
         let mut all = Vec::new();
@@ -50,8 +50,8 @@ impl Capture {
         .then_some(all)
     }
 
-    /// For each wanted descriptor that can be read, calls `each` with it, its id and its number of lost records. Returns
-    /// false if the kernel does not count lost records.
+    /// Calls `each` for each wanted descriptor that can be read: with the descriptor, its id and its number of lost
+    /// records. Returns false if this kernel does not count lost records.
     pub(super) fn for_each_loss(
         &self,
         wanted: impl Fn(&Descriptor) -> bool,
@@ -61,8 +61,8 @@ impl Capture {
             return false;
         }
         for descriptor in self.descriptors.iter().filter(|descriptor| wanted(descriptor)) {
-            // The values have the order of perf_read_one(): value, the times, id, lost. An event in error state has no
-            // values, but it has not lost records either.
+            // perf_read_one() returns the values in this order: value, times, id, lost. An event in error state returns
+            // no values. It has lost no records either.
             let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
             if format & PERF_FORMAT_GROUP != 0 {
                 if let Some((id, lost)) = self.loss_of_leader(descriptor, format) {
@@ -80,13 +80,13 @@ impl Capture {
         true
     }
 
-    /// Reads the id and the number of lost records of a group leader that reads the whole group in its samples. Returns
-    /// `None` for the other events of the group, because they have no samples.
+    /// Reads the id and the number of lost records of a group leader whose samples contain the counts of the group.
+    /// Returns `None` for the other events of the group, because they are not sampled.
     fn loss_of_leader(&self, descriptor: &Descriptor, format: u64) -> Option<(u64, u64)> {
         let event = descriptor.event.filter(|&event| !self.attrs[event].grouping.is_member())?;
         let members = self.attrs[event + 1..].iter().take_while(|attr| attr.grouping.is_member()).count();
-        // The values have the order of perf_read_group(): the number of events, the times, then value, id and lost of
-        // each event, the leader first.
+        // perf_read_group() returns the values in this order: the number of events, the times, and then value, id and
+        // lost of each event, starting with the leader.
         let times = (format & (PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING)).count_ones() as usize;
         let mut values = vec![0; 1 + times + 3 * (1 + members)];
         let count = perf::read(descriptor.fd.as_fd(), &mut values).ok()?;

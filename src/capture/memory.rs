@@ -1,4 +1,4 @@
-//! The memory that holds records until they are consumed. It is bounded, pooled, and freed when it is not needed.
+//! The memory for records until they are consumed. It is bounded, pooled, and freed when it is not needed.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -11,24 +11,25 @@ use perf_prof_system::{budget::Budget, eventfd::EventFd};
 /// The size of a pooled buffer in bytes. This is also the maximum size of a chunk.
 pub(super) const BLOCK: usize = 256 << 10;
 /// A chunk of at most this many bytes gets a buffer of its own size instead of a pooled buffer. Otherwise the few
-/// records of a quiet ring would occupy a whole block.
+/// records of a quiet ring would occupy a whole pooled buffer.
 const SMALL: usize = 64 << 10;
 /// The maximum number of buffers that are kept for reuse.
 const POOLED: usize = 16;
-/// The value of `awaited` while the reader does not wait for memory.
+/// The value of `awaited` while the reader is not waiting for memory.
 const NOT_AWAITED: usize = usize::MAX;
 
-/// Counts the bytes of all chunks that are not recycled yet. Wakes the reader if it waits for memory and memory becomes
-/// free.
+/// Counts the bytes of all chunks that are not recycled yet. If the reader waits for memory, wakes the reader when
+/// enough memory is free.
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: usize,
-    /// The budget of which this memory is a part. Tables and open spans take memory from it too.
+    /// The budget that this memory is a part of. Tables and open spans use the same budget.
     budget: Budget,
-    /// The bytes that may always be used, even if tables and spans leave less of the budget.
+    /// The number of bytes that may always be used, even if tables and spans leave less of the budget.
     least: usize,
     used: AtomicUsize,
-    /// If the reader waits for memory, it is woken when `used` is at most this many bytes. Otherwise [`NOT_AWAITED`].
+    /// The reader is woken when `used` is at most this many bytes. [`NOT_AWAITED`] if the reader is not waiting for
+    /// memory.
     awaited: AtomicUsize,
     pool: Mutex<Vec<Vec<u8>>>,
     wake: Arc<EventFd>,
@@ -47,8 +48,8 @@ impl Memory {
         }
     }
 
-    /// Makes the memory part of a budget: the bytes that tables and spans hold are subtracted from the limit. The limit
-    /// never falls below `least`.
+    /// Makes the memory part of a budget. The bytes that tables and spans use are subtracted from the limit, but the
+    /// limit never falls below `least`.
     pub fn within(self, budget: Budget, least: usize) -> Self {
         Self { budget, least, ..self }
     }
@@ -57,31 +58,31 @@ impl Memory {
         self.limit.saturating_sub(self.budget.held()).max(self.least)
     }
 
-    /// Returns the bytes in use.
+    /// Returns the number of bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(SeqCst)
     }
 
-    /// Returns how many bytes of memory a chunk of `len` bytes needs. `len` is at most [`BLOCK`].
+    /// Returns how many bytes of memory a chunk of `len` bytes takes. `len` is at most [`BLOCK`].
     pub fn cost(len: usize) -> usize {
         if len > SMALL { BLOCK } else { len }
     }
 
-    /// Returns the maximum amount of memory, in bytes, that is needed to copy `len` bytes out of a ring. Each block takes
-    /// one chunk, and a chunk contains only whole records. So at the end of each block except the last one, nearly
-    /// 64 KiB may stay unused: the maximum size of a record (the size in its header is a u16).
+    /// Returns the maximum number of bytes of memory for `len` bytes of a ring. Each block of memory contains one
+    /// chunk, and a chunk contains only whole records. A record has at most 64 KiB (the size in its header is a u16).
+    /// So at the end of each block except the last one, nearly 64 KiB may stay unused.
     pub fn cost_of_ring(len: usize) -> usize {
         if len <= BLOCK { Self::cost(len) } else { len.div_ceil(BLOCK - (64 << 10)) * BLOCK }
     }
 
-    /// Returns whether `cost` more bytes can be used if `reserve` bytes have to stay free. If no memory is in use,
-    /// returns true: a limit smaller than a chunk must not block the reader forever.
+    /// Returns whether `cost` more bytes can be used if `reserve` bytes have to stay free. Returns true if no memory is
+    /// in use: a limit that is smaller than a chunk must not block the reader forever.
     pub fn has_room(&self, cost: usize, reserve: usize) -> bool {
         let used = self.used();
         used == 0 || used.saturating_add(cost).saturating_add(reserve) <= self.limit()
     }
 
-    /// Returns an empty buffer with room for `len` bytes. `len` is at most [`BLOCK`].
+    /// Returns an empty buffer with a capacity of at least `len` bytes. `len` is at most [`BLOCK`].
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         let cost = Self::cost(len);
         self.used.fetch_add(cost, SeqCst);
@@ -89,10 +90,11 @@ impl Memory {
         pooled.unwrap_or_else(|| Vec::with_capacity(cost))
     }
 
-    /// Arranges that the reader is woken when there is room for `cost` bytes. Returns whether there is room already.
+    /// Requests a wakeup of the reader for when `cost` bytes are free. Returns whether they are free already.
     pub fn await_room(&self, cost: usize) -> bool {
         self.awaited.store(self.limit().saturating_sub(cost), SeqCst);
-        // Checks for room after the store, because a buffer that was recycled before the store has not woken the reader.
+        // The check comes after the store, because a buffer that was recycled before the store has not woken the
+        // reader.
         let has_room = self.has_room(cost, 0);
         if has_room {
             self.awaited.store(NOT_AWAITED, SeqCst);

@@ -16,17 +16,17 @@ use perf_prof_system::eventfd::EventFd;
 pub(super) enum Message {
     /// Records of one ring.
     Chunk(Chunk),
-    /// Says whether the ring with this number had room when its last chunk was read.
+    /// Says whether the ring with this index had room for another record when its last chunk was read.
     Room(u32, RingRoom),
-    /// A round starts. In a round, all rings are emptied.
+    /// A round begins: the reader empties all rings.
     RoundBegins(Instant),
-    /// The round is over: all rings have been emptied.
+    /// The round has ended: all rings have been emptied.
     RoundEnded,
-    /// Tells the sorter to release its records, because a caller waits for them or the reader needs their memory.
+    /// The sorter has to release its records, because a caller waits for them or the reader needs their memory.
     ReleaseHeld,
-    /// All records that were in the rings when a flush was requested have been sent before this message.
+    /// All records that were in the rings at the time of a flush request have been sent before this message.
     Flushed,
-    /// Wakes the consumer, so that it checks the flags outside of the channel.
+    /// Wakes the consumer. The consumer then checks the flags in `Control`.
     WakeUp,
     /// There are no more messages.
     Ended(Ended),
@@ -40,26 +40,26 @@ pub(super) struct Control {
     pub quit: AtomicBool,
     /// The number of flushes requested so far.
     pub flushes: AtomicU64,
-    /// Set when the wake descriptor was readable. This is a flag, because a message would arrive only after all earlier chunks.
+    /// Set when the wake descriptor was readable. A message instead of this flag would arrive only after all earlier
+    /// chunks.
     pub woken: AtomicBool,
-    /// The time of day in ns at which the events were turned off; 0 before.
+    /// The time of day in ns at which the events were turned off; 0 while they are on.
     pub off_at: AtomicI64,
 }
 
 impl Control {
-    /// Returns a control without requests.
     pub fn new(bell: Arc<EventFd>) -> Control {
         let (stop, quit, woken) = Default::default();
         Control { wake_reader: bell, stop, quit, flushes: AtomicU64::new(0), woken, off_at: AtomicI64::new(0) }
     }
 }
 
-/// How the reader reports its rounds to the consumer.
+/// Whether the reader reports its rounds to the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rounds {
-    /// Rounds are not reported: the consumer does not sort the records, so each ring is independent.
+    /// Rounds are not reported. The consumer does not sort the records, so the rings do not depend on each other.
     Unmarked,
-    /// The start and the end of each round are reported, because the consumer sorts the records. After the last
+    /// The begin and the end of each round are reported, because the consumer sorts the records. After the last
     /// records, rounds go on until all records are older than this margin.
     Marked(Duration),
 }

@@ -1,5 +1,5 @@
-//! Notices that a CPU went offline. The events of this CPU end then: the kernel removes them, and does not put them back
-//! when the CPU comes online again (`perf_event_exit_cpu()` in kernel/events/core.c).
+//! Detects that a CPU went offline. The kernel then removes the events of this CPU. It does not restore them when the
+//! CPU comes online again (`perf_event_exit_cpu()` in kernel/events/core.c).
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,12 +12,12 @@ use perf_prof_system::procfs;
 /// How often the kernel's list of online CPUs is read.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The CPUs that went offline and were not reported yet.
+/// The CPUs that went offline and have not been reported yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfflineCpus(Arc<Mutex<Vec<u32>>>);
 
 impl OfflineCpus {
-    /// Returns and removes the CPUs.
+    /// Returns the CPUs, and removes them from this list.
     pub fn take(&self) -> Vec<u32> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -27,22 +27,22 @@ impl OfflineCpus {
     }
 }
 
-/// Compares the CPUs of the events with those that are online.
+/// Compares the CPUs of the events with the CPUs that are online.
 #[derive(Debug)]
 pub(super) struct OfflineCheck {
-    /// The CPUs of the events that have not gone offline, as of the last check.
+    /// The CPUs of the events, without those that have gone offline by the last check.
     cpus: CpuSet,
     next: Instant,
     found: OfflineCpus,
 }
 
 impl OfflineCheck {
-    /// Creates a check of these CPUs. It adds the ones that go offline to `found`.
+    /// Creates a check of `cpus`. The check adds CPUs that go offline to `found`.
     pub fn new(cpus: CpuSet, found: OfflineCpus) -> OfflineCheck {
         OfflineCheck { cpus, next: Instant::now() + EVERY, found }
     }
 
-    /// Reads the list of online CPUs if the last reading was `EVERY` ago. Returns whether a CPU went offline.
+    /// Reads the list of online CPUs if `EVERY` has passed since the last time. Returns whether a CPU went offline.
     pub fn is_any_offline(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;
@@ -51,7 +51,8 @@ impl OfflineCheck {
         procfs::online_cpus().is_ok_and(|online| self.compare(&online))
     }
 
-    /// Notes that the kernel has hung up the events of a CPU. Returns whether this is new. The CPU may already be online again.
+    /// Notes that the kernel has hung up the events of a CPU. Returns whether this was not known yet. The CPU may be
+    /// online again already.
     pub fn hung_up(&mut self, cpu: u32) -> bool {
         let others = self.cpus.iter().filter(|&other| other != cpu).collect();
         self.compare(&others)

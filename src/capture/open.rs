@@ -28,15 +28,15 @@ use super::{
     refusal::{self, Purpose},
 };
 
-/// One perf event descriptor.
+/// The descriptor of one perf event.
 #[derive(Debug)]
 pub(super) struct Descriptor {
     pub fd: OwnedFd,
-    /// The index of its request; `None` for a dummy.
+    /// The index of the event's request; `None` for a dummy event.
     pub event: Option<usize>,
-    /// The index of the ring that it writes into.
+    /// The index of the ring that the event writes into.
     pub ring: usize,
-    /// Who writes its samples.
+    /// Who writes the event's samples.
     pub writer: Writer,
 }
 
@@ -46,12 +46,12 @@ impl Descriptor {
         self.event.is_none()
     }
 
-    /// Returns whether a program writes its samples.
+    /// Returns whether a BPF program writes the samples.
     pub fn is_of_program(&self) -> bool {
         self.writer == Writer::Program
     }
 
-    /// Returns the index of the request and the descriptor, as [`Closing::close`] needs them.
+    /// Returns the index of the request and the fd, as [`Closing::close`] needs them.
     pub fn into_parts(self) -> (Option<usize>, OwnedFd) {
         (self.event, self.fd)
     }
@@ -60,14 +60,14 @@ impl Descriptor {
 /// Everything that was opened.
 #[derive(Debug, Default)]
 pub(super) struct OpenRings {
-    /// A dummy comes before the events of the same attachment.
+    /// The dummy event of an attachment comes before the other events of this attachment.
     pub descriptors: Vec<Descriptor>,
     pub rings: Vec<Ring>,
-    /// The rings with the samples, if these are overwritten instead of delivered.
+    /// The rings for samples that stay in a ring until they are copied. Empty if samples are delivered.
     pub overwritten: OverwrittenRings,
     /// For each ring, the index of the descriptor that owns it.
     pub owners: Vec<usize>,
-    /// The CPU of each ring; `None` for a thread's ring.
+    /// The CPU of each ring; `None` for the ring of a thread.
     pub ring_cpus: Vec<Option<u32>>,
     /// The perf id of each ring's owner.
     pub ring_ids: Vec<u64>,
@@ -78,12 +78,12 @@ pub(super) struct OpenRings {
     pub read_format: u64,
     /// The tasks that end the capture when all of them have exited.
     pub tasks: Vec<u32>,
-    /// Keeps the kernel from exchanging the contexts of tasks.
+    /// Prevents the kernel from swapping the contexts of tasks.
     pub contexts: KeptContexts,
 }
 
 impl OpenRings {
-    /// Adds an event that was opened, which writes into a ring.
+    /// Adds an open event that writes into a ring.
     fn add(
         &mut self,
         fd: OwnedFd,
@@ -105,10 +105,10 @@ impl OpenRings {
     }
 }
 
-/// perf's name for the dummy event, which counts nothing and reports what happens to tasks.
+/// perf's name for the dummy event.
 const DUMMY_NAME: &str = "dummy:HG";
 
-/// The name of the dummy in messages.
+/// The name of the dummy event in messages.
 const DUMMY: &str = "task events";
 
 /// Opens `events` on `target` without enabling them.
@@ -134,7 +134,7 @@ impl Opener<'_> {
         match self.open_into(&mut opened, on, follow) {
             Ok(()) => Ok(opened),
             Err(error) => {
-                // The tracepoints are closed in a child, so that the error message does not have to wait.
+                // The tracepoints are closed in a child process, so that the error message does not have to wait.
                 Closing::for_events(self.events).close(opened.descriptors.into_iter().map(Descriptor::into_parts));
                 Err(error)
             }
@@ -151,15 +151,15 @@ impl Opener<'_> {
         opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
         self.open_outputs(opened)?;
-        // A thread may exit after its dummy was opened, and then no event can be opened on it. In this case, the error
-        // is not about missing rights.
+        // A thread may exit after its dummy event was opened. No event can then be opened on this thread, and the
+        // reason is not a missing permission.
         if opened.rings.is_empty() || opened.ids.is_empty() && !gone.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
         }
         Ok(())
     }
 
-    /// Opens the dummy and the events of one attachment.
+    /// Opens the dummy event and the events of one attachment.
     fn attach(
         &self,
         opened: &mut OpenRings,
@@ -170,7 +170,7 @@ impl Opener<'_> {
         let attach = on.attach();
         let common = attr::common_members(self.events, self.options.members);
         let dummy = |read_format: u64| attr::dummy(self.options, follow, common, read_format);
-        // The first dummy finds out which `read_format` the kernel supports.
+        // The first dummy event shows which `read_format` this kernel supports.
         let otherwise = opened.owners.is_empty().then_some(opened.read_format & !PERF_FORMAT_LOST);
         let open = |attr: &_| open_event(attr, attach, None);
         let (attr, fd) = open_supported_dummy(opened.read_format, otherwise, dummy, open);
@@ -224,7 +224,7 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// Adds an event that was opened.
+    /// Adds an open event to `opened`.
     fn add(
         &self,
         opened: &mut OpenRings,
@@ -240,7 +240,7 @@ impl Opener<'_> {
         })
     }
 
-    /// Opens the events to which programs write, one on each CPU.
+    /// Opens the events to which BPF programs write samples, one on each CPU.
     fn open_outputs(&self, opened: &mut OpenRings) -> Result<(), CaptureError> {
         let common = attr::common_members(self.events, self.options.members);
         for (index, event) in self.events.iter().enumerate().filter(|(_, event)| event.writer == Writer::Program) {
@@ -260,9 +260,9 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// Returns the error for a dummy that was refused. A dummy needs fewer rights than any event. So a user who may not
-    /// open the dummy may open no event, and the error of the first event is returned. The exceptions are namespace and
-    /// cgroup records: the dummy delivers them, so they can be the reason.
+    /// Returns the error for a dummy event that the kernel refused. A dummy event needs fewer rights than any other
+    /// event. So a user who may not open a dummy event may open no event, and the error of the first event is returned.
+    /// Namespace and cgroup records are exceptions: the dummy event delivers them, so they can be the reason.
     fn dummy_error(&self, on: Attachment<'_>, error: CallError, needed: usize, open: usize) -> CaptureError {
         if let (libc::EINVAL, SideBandRecords::Delivered) = (error.errno(), self.options.side_band.cgroups) {
             return CaptureError::no_cgroups(error);
@@ -300,10 +300,10 @@ impl Opener<'_> {
     }
 }
 
-/// Opens a dummy with the features that this kernel supports. Returns the dummy's attr and the result of opening it.
-/// Linux has PERF_FORMAT_LOST since 6.0 and build ids since 5.12. If the kernel refuses `read_format`, the dummy gets a
-/// new attr with the format `otherwise`. The new attr leaves out everything that kernels without PERF_FORMAT_LOST may
-/// not know, so that all dummies deliver the same records.
+/// Opens a dummy event with the features that this kernel supports. Returns its attr and the result of the open. Linux
+/// has PERF_FORMAT_LOST since 6.0, and build ids since 5.12. If the kernel refuses `read_format`, a new attr with the
+/// format `otherwise` is used. The new attr omits everything that kernels without PERF_FORMAT_LOST may not know. So all
+/// dummy events deliver the same records.
 fn open_supported_dummy<T>(
     read_format: u64,
     otherwise: Option<u64>,
@@ -326,7 +326,7 @@ fn open_supported_dummy<T>(
     (attr, opened)
 }
 
-/// Opens an event, in the group of `leader` if there is one. If descriptors run out, it raises the soft limit once and
+/// Opens an event, in the group of `leader` if there is one. If descriptors run out, raises the soft limit once and
 /// tries again.
 pub(super) fn open_event(
     attr: &perf_event_attr,
@@ -336,8 +336,8 @@ pub(super) fn open_event(
     let open = || perf::open_in_group(attr, attach, leader);
     match open() {
         Err(error) if error.errno() == libc::EMFILE && limits::raise_file_limit()? => open(),
-        // If the leader's task has exited since the leader was opened, newer kernels refuse the leader with ENODEV.
-        // Opened without a leader, the event is refused with ESRCH because of the task.
+        // If the leader's task has exited, newer kernels refuse the group member with ENODEV. An event without a leader
+        // is then refused with ESRCH, which names the real reason.
         Err(error) if error.errno() == libc::ENODEV && leader.is_some() => match perf::open(attr, attach) {
             Err(alone) if alone.errno() == libc::ESRCH => Err(alone),
             _ => Err(error),
@@ -395,8 +395,8 @@ mod tests {
         (attr, tries.get())
     }
 
-    /// Before Linux 5.1 the dummy must not request ksymbol records. Before 6.0 all dummies, including the first, have
-    /// to request the same records.
+    /// Before Linux 5.1 the dummy event must not request ksymbol records. Before 6.0 all dummy events have to request
+    /// the same records.
     #[test]
     fn dummies_request_only_what_the_kernel_supports() {
         let has_lost = |attr: &perf_event_attr| attr.read_format & PERF_FORMAT_LOST != 0;

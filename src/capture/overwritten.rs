@@ -1,7 +1,8 @@
-//! Rings that the kernel overwrites: the newest samples stay in them, until somebody copies them.
+//! Rings that the kernel overwrites. The newest samples stay in them until somebody copies them.
 //!
-//! Each ring of the capture then has a second one beside it. The dummy writes what happens to tasks into the first, which
-//! the reader empties. The events write their samples into the second. Nothing wakes anybody because of these samples.
+//! Each ring of the capture has an overwritten ring beside it. The dummy event writes side-band records into the ring of
+//! the capture, and the reader thread empties it. The other events write their samples into the overwritten ring. These
+//! samples wake nobody.
 
 use std::{
     os::fd::AsFd,
@@ -21,31 +22,33 @@ use perf_prof_system::{
 
 use super::{Capture, open::Descriptor};
 
-/// The maximum wait for a write after the copy of a ring. This write shows which bytes were overwritten during the copy.
+/// After the copy of a ring, perf-prof waits up to this long for the kernel's next write. This write shows which bytes
+/// were overwritten during the copy.
 const NEXT_WRITE: Duration = Duration::from_micros(100);
 
 /// The overwritten rings of a capture.
 #[derive(Debug, Default)]
 pub(super) struct OverwrittenRings {
-    /// For each ring of the capture, the overwritten ring beside it. `None` if no event writes there.
+    /// For each ring of the capture, the overwritten ring beside it. `None` if no event writes into an overwritten ring
+    /// there.
     rings: Vec<Option<OwnedRing>>,
 }
 
-/// A ring, and the index of the descriptor through which it was mapped.
+/// A ring, and the index of the descriptor that was mapped.
 #[derive(Debug)]
 struct OwnedRing {
     ring: BackwardRing,
     owner: usize,
 }
 
-/// The samples that were copied out of one ring.
+/// The samples that were copied from one overwritten ring.
 #[derive(Debug)]
 pub struct CopiedRing {
-    /// The index of the ring in the capture.
+    /// The index of the ring beside it in the capture.
     pub ring: u32,
-    /// Where the copy ended. The next copy of this ring can begin here.
+    /// The position where the copy ended. The next copy of this ring can begin there.
     pub until: Written,
-    /// How many bytes of samples had been overwritten before they were copied.
+    /// The number of bytes of samples that were overwritten before they could be copied.
     pub overwritten: u64,
     newest_first: Vec<u8>,
 }
@@ -56,7 +59,7 @@ impl CopiedRing {
         self.newest_first.len()
     }
 
-    /// Returns what `of` finds in the oldest record in which it finds anything.
+    /// Returns the result of `of` for the oldest record for which it is not `None`.
     pub fn oldest<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         Records::new(&self.newest_first).filter_map(of).last()
     }
@@ -76,7 +79,7 @@ impl CopiedRing {
 /// The records of a copy, the oldest one first.
 pub struct OldestFirst<'a> {
     newest_first: &'a [u8],
-    /// Where records begin. The kernel has no rings of 4 GiB.
+    /// The offsets of the records. A u32 is enough, because the kernel has no rings of 4 GiB.
     starts: Vec<u32>,
 }
 
@@ -100,8 +103,8 @@ impl AsRef<[u8]> for CopiedRing {
 }
 
 impl OverwrittenRings {
-    /// Makes a new event write into the overwritten ring beside `ring`. `size` is the size of a ring, in bytes. The first
-    /// event maps the ring. `at` is the index that the event will have in `descriptors`.
+    /// Makes a new event write into the overwritten ring beside `ring`. `size` is the size of a ring, in bytes. The
+    /// first such event maps the ring. `at` is the index that the event will have in `descriptors`.
     pub fn add(
         &mut self,
         fd: &impl AsFd,
@@ -122,11 +125,11 @@ impl OverwrittenRings {
     }
 }
 
-/// The copy of one ring, until it is known which of its bytes are intact.
+/// The copy of one ring, before it is known which of its bytes are intact.
 struct CopyInProgress<'a> {
     ring: &'a BackwardRing,
     at: usize,
-    /// The CPU of the ring.
+    /// The CPU of the ring; `None` for the ring of a thread.
     cpu: Option<u32>,
     copy: RawCopy,
     state: CopyState,
@@ -134,16 +137,16 @@ struct CopyInProgress<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyState {
-    /// Bytes at the end of the copy may have been overwritten.
+    /// The kernel may have overwritten bytes at the end of the copy.
     Unsettled,
     Intact,
 }
 
 impl<'a> CopyInProgress<'a> {
-    /// Copies what was written since a position.
+    /// Copies the bytes that were written after the position `since`.
     fn begin(ring: &'a BackwardRing, at: usize, cpu: Option<u32>, since: Written) -> Self {
         let mut copying = CopyInProgress { ring, at, cpu, copy: ring.copy(since), state: CopyState::Unsettled };
-        // In a ring with many events, the next event shows which bytes are intact.
+        // In a ring with many events, the next record soon shows which bytes are intact.
         let copied = Instant::now();
         while copying.settle() == CopyState::Unsettled && copied.elapsed() < NEXT_WRITE {
             std::hint::spin_loop();
@@ -151,7 +154,7 @@ impl<'a> CopyInProgress<'a> {
         copying
     }
 
-    /// Removes the overwritten bytes, as soon as it is known which bytes these are.
+    /// Removes the overwritten bytes, if it is known which bytes these are.
     fn settle(&mut self) -> CopyState {
         if self.state == CopyState::Unsettled
             && (self.ring.is_settled(&self.copy) || self.cpu.is_some_and(have_writers_ended_on))
@@ -162,7 +165,7 @@ impl<'a> CopyInProgress<'a> {
         self.state
     }
 
-    /// Returns the copy. All writes that were in progress when it was made must have ended.
+    /// Returns the copy. All writes that were in progress during the copy must have ended.
     fn finish(mut self) -> CopiedRing {
         if self.state == CopyState::Unsettled {
             self.ring.remove_overwritten(&mut self.copy);
@@ -173,8 +176,8 @@ impl<'a> CopyInProgress<'a> {
 }
 
 impl Capture {
-    /// Copies the bytes that were written into the overwritten rings after the positions `since`. For the first copy, `since`
-    /// is empty. Events go on meanwhile.
+    /// Copies the bytes that were written into the overwritten rings after the positions `since`. For the first copy,
+    /// `since` is empty. The events stay on during the copy.
     pub fn copy_overwritten(&self, since: &[Written]) -> Vec<CopiedRing> {
         let rings = self.overwritten.rings.iter().zip(&self.ring_cpus).enumerate();
         let mut copies: Vec<CopyInProgress<'_>> = rings
@@ -184,8 +187,8 @@ impl Capture {
             })
             .collect();
         if copies.iter_mut().any(|copying| copying.settle() == CopyState::Unsettled) {
-            // This may take 20 ms. A ring into which the kernel writes meanwhile loses only the bytes that are overwritten
-            // until this write is noticed.
+            // The wait may take 20 ms. If the kernel writes into a ring during the wait, only the bytes that it
+            // overwrites are lost.
             thread::scope(|scope| {
                 let body = || {
                     signals::block_in_this_thread();
@@ -207,26 +210,26 @@ impl Capture {
         copies.into_iter().map(CopyInProgress::finish).collect()
     }
 
-    /// Returns how many bytes were written into each overwritten ring. A ring without events has 0.
+    /// Returns how many bytes the kernel has written into each overwritten ring: 0 for a ring without events.
     pub fn written(&self) -> Vec<Written> {
         let written = |owned: &Option<OwnedRing>| owned.as_ref().map(|owned| owned.ring.written()).unwrap_or_default();
         self.overwritten.rings.iter().map(written).collect()
     }
 
-    /// Returns the size of each overwritten ring in bytes. A ring without events has 0.
+    /// Returns the size of each overwritten ring in bytes: 0 for a ring without events.
     pub fn overwritten_sizes(&self) -> Vec<usize> {
         self.overwritten.rings.iter().map(|owned| owned.as_ref().map_or(0, |owned| owned.ring.size())).collect()
     }
 
-    /// Replaces the overwritten ring beside `ring` by an empty one of `size` bytes. If the kernel refuses this size, the ring is
-    /// smaller, and empty too. Events during the call are in neither ring.
+    /// Replaces the overwritten ring beside `ring` by an empty ring of `size` bytes. If the kernel refuses this size,
+    /// the new ring is smaller. Samples that are written during the call are in neither ring.
     pub fn resize_overwritten(&mut self, ring: usize, size: usize) -> Result<(), ResizeError> {
         let Some(OwnedRing { ring: old, owner }) = self.overwritten.rings.get_mut(ring).and_then(Option::take) else {
             return Ok(());
         };
         let former = old.size();
-        // The kernel has one ring for an event, so the old one has to go first. Then it takes the ring away from all events
-        // that wrote into it (`perf_mmap_close()` in kernel/events/core.c).
+        // An event can have only one ring, so the old ring is unmapped first. The kernel then detaches all events that
+        // wrote into it (`perf_mmap_close()` in kernel/events/core.c).
         drop(old);
         let fd = self.descriptors[owner].fd.as_fd();
         let Fitting { found, refused } = first_that_fits(sizes(size, former), |size| BackwardRing::map(fd, size));
@@ -245,34 +248,34 @@ impl Capture {
     }
 }
 
-/// Why an overwritten ring does not have the size that it should get.
+/// Why an overwritten ring does not have the requested size.
 #[derive(Debug)]
 pub enum ResizeError {
-    /// The kernel refused the size. The ring has this size now.
+    /// The kernel refused the requested size. The ring now has `size` bytes.
     Smaller {
         /// The size in bytes.
         size: usize,
-        /// Why the kernel refused the other size.
+        /// Why the kernel refused the requested size.
         source: CallError,
     },
     /// The events have no ring any more, so their samples are lost.
     Gone(CallError),
 }
 
-/// A ring that could be made, and why the first size was refused.
+/// The result for the first size that was accepted, and the error of the first size that was refused.
 struct Fitting<T, E> {
     found: Option<T>,
     refused: Option<E>,
 }
 
-/// Returns the sizes to try: the wanted one, then the former one or a smaller one, and ever smaller ones.
+/// Returns the sizes to try: `wanted`, then `former` or a smaller size, then ever smaller sizes.
 fn sizes(wanted: usize, former: usize) -> impl Iterator<Item = usize> {
     let next = if former < wanted { former } else { wanted / 2 };
     let smaller = std::iter::successors(Some(next), |size| Some(size / 2)).take_while(|&size| size >= page_size());
     std::iter::once(wanted).chain(smaller)
 }
 
-/// Tries these sizes in turn. Returns the result for the first size that is not refused.
+/// Calls `make` for these sizes in turn, until it succeeds. Returns its result.
 fn first_that_fits<T, E>(sizes: impl Iterator<Item = usize>, make: impl Fn(usize) -> Result<T, E>) -> Fitting<T, E> {
     let mut refused = None;
     for size in sizes {

@@ -1,9 +1,10 @@
-//! Leaves out the samples of perf-prof's own threads, before they are delivered. With these samples, a script that prints
-//! each system call would never end: each line that it prints is a system call.
+//! Removes the samples of perf-prof's own threads before they are delivered. With these samples, a script that prints
+//! each system call would never end, because each printed line causes a system call.
 //!
-//! The kernel could leave out some of these samples with a filter on `common_pid`. But such a filter has to name each
-//! thread, and a script may start threads at any time. In a container, the ids in the filter would be ids of the
-//! initial PID namespace. And the kernel would apply the filter in the traced programs, at each event.
+//! The kernel could drop some of these samples with a filter on `common_pid`. But the filter would have to name each
+//! thread, and a script may start threads at any time. In a container, perf-prof does not know the ids that the filter
+//! needs: the ids in the initial PID namespace. Besides, the kernel would apply the filter at each event, in the traced
+//! programs.
 
 use std::{
     sync::{
@@ -21,39 +22,39 @@ use perf_prof_system::{own_threads, procfs};
 
 use super::request::{OwnThreads, Owner};
 
-/// The flags of a tracepoint that happened in an interrupt: `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ` and
-/// `TRACE_FLAG_NMI` in include/linux/trace_events.h.
+/// The flags of a tracepoint in an interrupt: `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ` and `TRACE_FLAG_NMI` in
+/// include/linux/trace_events.h.
 const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
 /// The offset of `common_flags` in the data of each tracepoint.
 const COMMON_FLAGS: usize = 2;
-/// The time after which the threads of this process are listed again.
+/// The interval in which the threads of this process are listed again.
 const LIST_EVERY: Duration = Duration::from_millis(100);
 
 /// Finds and removes the samples of this process.
 pub(super) struct OwnSamples {
     pid: u32,
     which: OwnThreads,
-    /// The value of [`own_threads::changes`] when the threads were listed.
+    /// The value of [`own_threads::changes`] at the last listing of the threads.
     changes: u64,
-    /// The threads whose samples are removed, sorted. The list is empty if all threads of this process are meant and the
-    /// process is in a PID namespace. The data of tracepoints then has other ids than this process sees.
+    /// The threads whose samples are removed, sorted. Empty if the samples of all threads of this process are removed
+    /// and the process is in a PID namespace: the data of tracepoints then contains ids of another namespace.
     tids: Vec<u32>,
     listed: Option<Instant>,
     ids: EventIds,
     events: Vec<Event>,
-    /// The offset of the process id is the same in all samples.
+    /// The layout of the members that all samples have. It gives the offset of the process id.
     layout: SampleLayout,
-    /// True if a sample of another task may belong to this process.
+    /// True if a sample that another task causes may belong to this process.
     has_other_owners: bool,
     removed: Arc<AtomicU64>,
 }
 
-/// The facts about an event's samples.
+/// What the filter needs to know about an event.
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     pub layout: SampleLayout,
     pub owner: Owner,
-    /// The type in the event's attr.
+    /// The `type` in the event's attr.
     pub kind: u32,
 }
 
@@ -73,7 +74,7 @@ impl OwnSamples {
         Some(OwnSamples { pid, which, changes, tids, listed, ids, events, layout, has_other_owners, removed })
     }
 
-    /// Removes the samples of this process from `bytes`, which holds whole records.
+    /// Removes the samples of this process from `bytes`, which contains whole records.
     pub fn remove(&mut self, bytes: &mut Vec<u8>) {
         self.list_threads();
         let (mut from, mut to, mut removed) = (0, 0, 0);
@@ -95,7 +96,7 @@ impl OwnSamples {
         }
     }
 
-    /// Lists the threads again if they have changed, or may have.
+    /// Lists the threads again if the list has changed or may have changed.
     fn list_threads(&mut self) {
         let changes = own_threads::changes();
         let have_changed = changes != self.changes;
@@ -105,7 +106,8 @@ impl OwnSamples {
             }
         } else if self.has_other_owners && (have_changed || self.listed.is_none_or(|at| at.elapsed() > LIST_EVERY)) {
             self.listed = Some(Instant::now());
-            // A script's threads are only in procfs. A thread that has ended is no longer there.
+            // Only procfs lists the threads of a script. A thread that has ended is not in procfs any more, but it is
+            // in `own_threads`.
             self.tids = own_threads::list();
             self.tids.extend(procfs::tasks(self.pid).unwrap_or_default());
             self.tids.sort_unstable();
@@ -127,7 +129,7 @@ impl OwnSamples {
         let Some(event) = event else { return is_of_task };
         let data = || event.layout.raw(record).unwrap_or_default();
         match event.owner {
-            // An interrupt only happens to run in this process. The events of the interrupt belong to a device or to
+            // An interrupt runs in this process only by chance. The events of the interrupt belong to a device or to
             // another task.
             Owner::Task if event.kind == PERF_TYPE_TRACEPOINT => {
                 is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
@@ -148,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A sample of the event with this id: header, pid and tid, id, and the data of a tracepoint.
+    /// Returns a sample of the event with this id: header, pid and tid, id, and the data of a tracepoint.
     fn sample(pid: u32, id: u64, flags: u8, field: u32) -> Vec<u8> {
         let data = [&[0, 0, flags, 0][..], &[0; 4], &field.to_ne_bytes()].concat();
         let body =
@@ -175,7 +177,8 @@ mod tests {
         assert_eq!(own.removed.load(Relaxed), 2);
     }
 
-    /// A switch from this process to another task is not removed, because it also says when the other task starts to run.
+    /// A switch from this process to another task is not removed, because it also says when the other task starts to
+    /// run.
     #[test]
     fn a_switch_belongs_to_two_tasks_and_a_wake_up_to_the_task_that_is_woken() {
         let mut switch = own(Owner::NoTask, PERF_TYPE_TRACEPOINT);
@@ -187,8 +190,8 @@ mod tests {
         let (pid, other) = (wake_up.pid, wake_up.pid + 1_000_000);
         let mut bytes = [sample(other, 7, 0, pid), sample(pid, 7, 0, other)].concat();
         wake_up.remove(&mut bytes);
-        // In a PID namespace, the id of the woken task cannot be compared with the ids of perf-prof's threads, so nothing is
-        // left out.
+        // In a PID namespace, the id of the woken task cannot be compared with the ids of perf-prof's threads. So
+        // nothing is removed.
         let first = procfs::is_in_first_pid_namespace();
         let kept = if first { vec![] } else { sample(other, 7, 0, pid) };
         assert_eq!(bytes, [kept, sample(pid, 7, 0, other)].concat());

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// The time between two rounds while records arrive. A consumer waits up to this long for its events.
+/// The interval between two rounds while records arrive. A consumer waits up to this long for its events.
 const BUSY: Duration = Duration::from_millis(10);
-/// The time between two rounds when nothing happens. Four wake-ups a second have no measurable cost.
+/// The interval between two rounds when no records arrive. Four wakeups a second have no measurable cost.
 const IDLE: Duration = Duration::from_millis(250);
-/// The number of empty rounds in a row before the reader slows down.
+/// After this many empty rounds in a row, the reader slows down.
 const PATIENCE: u32 = 8;
 
 /// Decides when the next round is due.
@@ -14,10 +14,10 @@ const PATIENCE: u32 = 8;
 pub(super) struct Pace {
     due: Instant,
     empty_rounds: u32,
-    /// The start of the first empty round after the last records; `None` if there was no empty round after them.
+    /// The start of the first empty round since the last records; `None` if no round was empty since.
     settling_since: Option<Instant>,
     settled: bool,
-    /// If a caller waits for a round: the next round starts at this time at the latest.
+    /// The latest start of the next round, if a caller waits for this round.
     at_latest: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ impl Pace {
         self.due = self.due.min(Instant::now());
     }
 
-    /// Called when a round starts. Clears a deadline that has been reached.
+    /// Called when a round starts. Clears `at_latest` if this time has come.
     pub fn went_round(&mut self, now: Instant) {
         self.at_latest = self.at_latest.filter(|&at| at > now);
     }
@@ -58,7 +58,7 @@ impl Pace {
         self.due = now + BUSY;
     }
 
-    /// Called after a single ring was drained between rounds and contained records.
+    /// Called after a single ring was drained between two rounds, if the ring contained records.
     pub fn records_between_rounds(&mut self, now: Instant) {
         self.empty_rounds = 0;
         self.settled = false;
@@ -66,7 +66,7 @@ impl Pace {
         self.due = self.due.min(now + BUSY);
     }
 
-    /// Called after a round that found no samples, but other records. The sorter still holds these records.
+    /// Called after a round that found side-band records and no samples. The sorter still keeps these records.
     pub fn side_band(&mut self, now: Instant) {
         self.settled = false;
         self.settling_since = None;
@@ -80,19 +80,19 @@ impl Pace {
         self.due = now + slower.min(IDLE);
     }
 
-    /// Called when a round was impossible because there was not enough memory. The reader is woken when memory becomes
-    /// free. If it is not woken, it tries again after [`BUSY`].
+    /// Called when there was not enough memory for a round. The reader is woken when memory becomes free. If it is not
+    /// woken, it tries again after [`BUSY`].
     pub fn starved(&mut self, now: Instant) {
         self.empty_rounds = 0;
         self.due = now + BUSY;
     }
 
-    /// Makes the next round start at `at` at the latest, even if the pace is slower.
+    /// Makes the next round start at `at` at the latest, even if it would be due later.
     pub fn settle_by(&mut self, at: Instant) {
         self.at_latest = Some(at);
     }
 
-    /// Returns whether the sorter still holds records that it would release after an empty round that starts now. After
+    /// Returns whether the sorter still keeps records that it would release after an empty round that starts now. After
     /// an empty round, the sorter releases the records that it received at least `margin` before the round.
     pub fn is_settling(&mut self, now: Instant, margin: Duration) -> bool {
         if self.settled {

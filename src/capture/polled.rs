@@ -1,5 +1,5 @@
-//! Events with attrs of the caller's choice, and rings that the caller reads one record after the other: what perf's Python
-//! module offers to its programs. There is no reader thread, and nothing is assumed about the attrs.
+//! The events and rings of perf's Python module. The caller chooses the attrs, and reads the rings one record after the
+//! other. There is no reader thread. The code here assumes nothing about the attrs.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -41,14 +41,14 @@ pub struct Place {
     pub thread: Option<u32>,
 }
 
-/// The values of an event. What its `read_format` does not request is 0.
+/// The values of an event. Values that `read_format` does not request are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values {
     /// The count.
     pub value: u64,
     /// How long the event was enabled, in nanoseconds.
     pub enabled: u64,
-    /// For how much of that time it had a counter, in nanoseconds.
+    /// How long the event had a counter, in nanoseconds. At most `enabled`.
     pub running: u64,
     /// The id of the event.
     pub id: u64,
@@ -57,12 +57,13 @@ pub struct Values {
 }
 
 impl PolledEvent {
-    /// Returns an attr that has only what says which event it is, and how often it is sampled if the request says that.
+    /// Returns an attr that identifies the event. It also contains the period or the frequency if the request has one.
+    /// All other settings are left at 0.
     pub fn plain_attr(event: &EventRequest) -> perf_event_attr {
         attr::plain(event)
     }
 
-    /// Opens an event on each of the places. Each place has a CPU or a thread.
+    /// Opens an event on each of the places. Each place must name a CPU or a thread.
     pub fn open(attr: &perf_event_attr, filter: Option<&std::ffi::CStr>, places: &[Place]) -> Result<Self, CallError> {
         let mut descriptors = Vec::with_capacity(places.len());
         for &place in places {
@@ -80,7 +81,7 @@ impl PolledEvent {
         Ok(PolledEvent { descriptors, read_format: attr.read_format })
     }
 
-    /// Returns the ids in the records of the event.
+    /// Returns the ids that the records of the event contain.
     pub fn ids(&self) -> Vec<u64> {
         self.descriptors.iter().map(|descriptor| descriptor.id).collect()
     }
@@ -95,12 +96,13 @@ impl PolledEvent {
         self.descriptors.iter().try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
     }
 
-    /// Reads the values on a place. Returns `None` if the event is not open there.
+    /// Reads the values of the event at a place. Returns `None` if the event is not open there.
     pub fn read(&self, place: Place) -> Result<Option<Values>, CallError> {
         let Some(descriptor) = self.descriptors.iter().find(|descriptor| descriptor.place == place) else {
             return Ok(None);
         };
-        // A group has three words for each of its events, and the kernel limits their number to that of counters.
+        // A group needs three words for each of its events. The kernel limits the number of events to the number of
+        // counters.
         let mut words = [0; 512];
         let count = perf::read(descriptor.fd.as_fd(), &mut words)?;
         Ok(Some(Values::parse(self.read_format, &words[..count])))
@@ -108,11 +110,11 @@ impl PolledEvent {
 }
 
 impl Values {
-    /// Reads what the kernel returns for an event. Of a group, these are the values of the leader.
+    /// Parses the words that the kernel returns for an event. For a group, returns the values of the leader.
     fn parse(read_format: u64, words: &[u64]) -> Values {
         let mut words = words.iter().copied();
         let mut next = |format: u64| if read_format & format == format { words.next().unwrap_or(0) } else { 0 };
-        // In a group, the number of its events comes first, and the values come after the times.
+        // For a group, the number of its events comes first, and the values come after the times.
         let first = next(0);
         let enabled = next(PERF_FORMAT_TOTAL_TIME_ENABLED);
         let running = next(PERF_FORMAT_TOTAL_TIME_RUNNING);
@@ -121,29 +123,29 @@ impl Values {
     }
 }
 
-/// The rings of events, one for each CPU, or for each thread if the events are on any CPU.
+/// The rings of events: one for each CPU, or one for each thread if the events are on any CPU.
 pub struct PolledRings {
     rings: Vec<PolledRing>,
     owners: Owners,
 }
 
-/// The descriptors that own rings. They stay open as long as this does.
+/// The descriptors that own rings. They stay open as long as this value exists.
 #[derive(Clone)]
 pub struct Owners {
     events: Vec<Arc<PolledEvent>>,
-    /// For each ring, the index of the event, and that of its descriptor.
+    /// For each ring, the index of the event in `events`, and the index of the event's descriptor.
     of_rings: Vec<(usize, usize)>,
 }
 
 struct PolledRing {
     place: Place,
     ring: Ring,
-    /// The position up to which the kernel had written when that was last looked at.
+    /// The head of the ring when it was last loaded.
     head: u64,
 }
 
 impl PolledRings {
-    /// Maps the rings of the events, with `bytes` of data each. The number of pages must be a power of two.
+    /// Maps the rings of the events, each with `bytes` of data. The number of pages must be a power of two.
     pub fn map(events: Vec<Arc<PolledEvent>>, bytes: usize) -> Result<PolledRings, CallError> {
         let mut rings: Vec<PolledRing> = Vec::new();
         let mut owners = Owners { events, of_rings: Vec::new() };
@@ -172,12 +174,12 @@ impl PolledRings {
         &self.owners
     }
 
-    /// Returns whether there is a ring of this CPU, or one for any CPU with `None`.
+    /// Returns whether there is a ring of this CPU. `None` asks for a ring of any CPU.
     pub fn has(&self, cpu: Option<u32>) -> bool {
         self.rings.iter().any(|ring| ring.place.cpu == cpu)
     }
 
-    /// Takes the next record of a CPU into `record`. Returns false if there is none.
+    /// Moves the next record of a CPU into `record`. Returns false if there is none.
     pub fn next(&mut self, cpu: Option<u32>, record: &mut Vec<u8>) -> bool {
         record.clear();
         let of_cpu = self.rings.iter_mut().filter(|ring| ring.place.cpu == cpu);
@@ -199,7 +201,7 @@ impl PolledRing {
         self.ring.copy_to(tail, HEADER, record);
         let size = usize::from(u16::from_ne_bytes([record[6], record[7]]));
         if size < HEADER || size as u64 > available {
-            // The kernel writes only whole records, so this is no record. All that is there is left out.
+            // The kernel writes only whole records, so these bytes are no record. Everything up to the head is skipped.
             record.clear();
             self.ring.commit(self.head);
             return false;
@@ -215,13 +217,13 @@ fn owner(events: &[Arc<PolledEvent>], (event, at): (usize, usize)) -> BorrowedFd
 }
 
 impl Owners {
-    /// Returns the numbers of the descriptors, which are readable when their rings have records.
+    /// Returns the descriptors as numbers. A descriptor is readable when its ring contains records.
     pub fn numbers(&self) -> Vec<RawFd> {
         self.of_rings.iter().map(|&of| owner(&self.events, of).as_raw_fd()).collect()
     }
 
-    /// Waits until one of the rings has records, at most `timeout`. Returns how many have. Fails with EINTR if a signal
-    /// arrives.
+    /// Waits until one of the rings contains records, at most for `timeout`. Returns how many rings contain records.
+    /// Fails with EINTR if a signal arrives.
     pub fn poll(&self, timeout: Option<Duration>) -> Result<usize, CallError> {
         let descriptors: Vec<_> = self.of_rings.iter().map(|&of| owner(&self.events, of)).collect();
         readable::poll_all(&descriptors, timeout)

@@ -38,10 +38,10 @@ use super::{
 /// The state of one reader thread.
 pub(super) struct Reader {
     pub rings: Vec<Ring>,
-    /// For each of `rings`, its index among all rings of the capture.
+    /// For each ring in `rings`, its index among all rings of the capture.
     pub numbers: Vec<usize>,
     pub descriptors: Arc<Vec<Descriptor>>,
-    /// For each ring, the index of the descriptor that is in the epoll set for it.
+    /// For each ring, the index of the descriptor that is in the epoll set for this ring.
     pub watched: Vec<usize>,
     pub memory: Arc<Memory>,
     pub control: Arc<Control>,
@@ -49,7 +49,7 @@ pub(super) struct Reader {
     /// The CPUs that the thread may run on; `None` for all.
     pub affinity: Option<CpuSet>,
     pub wake: Option<RawFd>,
-    /// Groups of tasks. The capture ends when all tasks of one of the groups have exited.
+    /// Groups of tasks. The capture ends when all tasks of one group have exited.
     pub tasks: Vec<Tasks>,
     pub rounds: Rounds,
     pub epoll: Epoll,
@@ -58,36 +58,36 @@ pub(super) struct Reader {
     /// The number of flushes answered so far.
     pub flushed: u64,
     pub flush: Option<Flush>,
-    /// The index of the ring that the next unmarked round starts with.
+    /// The index of the ring with which the next unmarked round starts.
     pub first: usize,
     /// The size of the largest record that is expected.
     pub largest_record: usize,
     /// Whether each ring had room for another record when it was read.
     pub room: Vec<RingRoom>,
-    /// The maximum memory in bytes that a marked round (see `marked_round`) can need. Between rounds, a single ring is
-    /// drained only if this much memory stays free.
+    /// The maximum number of bytes of memory that a marked round (see `marked_round`) can need. Between rounds, a
+    /// single ring is drained only if this much memory stays free.
     pub reserve: usize,
-    /// Set when the sorter was asked to release its records, and cleared when there is enough memory for a round again.
-    /// A second request would have no effect: the records that arrived since the last round started stay in the sorter
-    /// until the next round has ended.
+    /// True since the sorter was asked to release its records, until there is enough memory for a round again. A second
+    /// request would have no effect: records that arrived since the start of the last round stay in the sorter until
+    /// the next round has ended.
     pub release_requested: bool,
     pub limiter: Option<Limiter>,
-    /// Notices CPUs that go offline; `None` if the events belong to tasks.
+    /// Detects CPUs that go offline; `None` if the events belong to tasks.
     pub offline: Option<OfflineCheck>,
     /// The CPU of each ring of the capture.
     pub ring_cpus: Vec<Option<u32>>,
     /// Removes the samples of perf-prof's own threads.
     pub own_samples: Option<OwnSamples>,
-    /// Set if this round has found samples. A chunk of more than [`LARGE_CHUNK`] bytes is not searched; it is assumed
-    /// to contain samples.
+    /// True if this round has found samples. A chunk of more than [`LARGE_CHUNK`] bytes is not searched, but assumed to
+    /// contain samples.
     pub sampled: bool,
 }
 
-/// The destination of the records.
+/// Where the reader sends the records.
 pub(super) enum Outlet {
-    /// To the consumer, which also gets all other messages.
+    /// The consumer in another thread. It also gets all other messages.
     Consumer(Sender<Message>),
-    /// To a consumer that runs in the reader thread. Its `end` is called when there are no more records.
+    /// A consumer in the reader thread. Its `end` is called after the last records.
     Taker(Box<dyn RecordConsumer>),
 }
 
@@ -102,26 +102,26 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// A flush that has not been answered yet.
+/// A flush request that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct Flush {
-    /// The total number of flushes requested so far. They are all answered together.
+    /// The total number of flush requests so far. All of them are answered together.
     request: u64,
-    /// The heads of the rings when the flush was requested.
+    /// The heads of the rings at the time of the request.
     heads: Vec<u64>,
-    /// The end of the first round that emptied all rings after the request. `None` before this time, and always without
-    /// `Rounds::Marked`.
+    /// The end of the first round after the request that emptied all rings. `None` before this round has ended, and
+    /// always without `Rounds::Marked`.
     taken: Option<Instant>,
 }
 
-/// The kernel can be interrupted after it has read a record's time and before it has finished the record. This is the
-/// assumed maximum length of such an interruption.
+/// The assumed maximum delay between the moment at which the kernel reads a record's time and the moment at which it
+/// has written the record. Interrupts cause such delays.
 const WRITER_DELAY: Duration = Duration::from_millis(1);
 
 /// Chunks of more than this many bytes are not searched for samples.
 const LARGE_CHUNK: usize = 4096;
 
-// Tokens of the epoll set. The token of a ring is its index, the token of a task is its descriptor plus `TASK`.
+// The tokens of the epoll set. The token of a ring is its index. The token of a task is its descriptor plus `TASK`.
 const BELL: u64 = 1 << 40;
 const WAKE: u64 = BELL + 1;
 const TASK: u64 = 1 << 41;
@@ -130,8 +130,7 @@ const TASK: u64 = 1 << 41;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
     Quiet,
-    /// There were no samples, only side-band records. Side-band records alone are no reason to start the next round
-    /// soon.
+    /// There were only side-band records. They alone are no reason to start the next round soon.
     SideBand,
     Records,
     /// There was not enough memory. The reader continues when `need` bytes are free.
@@ -141,8 +140,8 @@ enum Round {
 }
 
 impl Reader {
-    /// Moves some rings to the reader `other`. `is_its` gets the index of a ring in the capture and returns whether
-    /// this ring is moved. Must be called before either reader runs.
+    /// Moves some rings to the reader `other`. `is_its` gets the index of a ring in the capture and returns whether to
+    /// move the ring. Must be called before either reader runs.
     pub fn hand_over(&mut self, other: &mut Reader, is_its: impl Fn(usize) -> bool) {
         let rings = self.rings.drain(..).zip(self.numbers.drain(..)).zip(self.watched.drain(..));
         for ((ring, number), watched) in rings.collect::<Vec<_>>() {
@@ -172,20 +171,20 @@ impl Reader {
     pub fn run(mut self) {
         signals::block_in_this_thread();
         if let Some(cpus) = &self.affinity {
-            // If this fails, the thread does the same work on other CPUs.
+            // If this fails, the thread runs on other CPUs, and nothing else changes.
             let _ = thread::pin(cpus);
         }
         // The thread needs little CPU time. But if it has to wait for a CPU while a ring fills up, records are lost. It
-        // must not get a higher priority: that would take CPU time from the traced programs. If they run in the same
-        // session, they would even lose time on other CPUs, because the CPUs share the weight of a session (`autogroup`
-        // in sched(7)).
+        // must not get a higher priority, which would take CPU time from the traced programs. If these run in the same
+        // session, they would even lose time on other CPUs, because all tasks of a session share one weight
+        // (`autogroup` in sched(7)).
         thread::take_short_turns();
         let mut ready = Vec::new();
         while !self.control.quit.load(SeqCst) {
             let timeout = (self.phase != Phase::Ended).then(|| self.pace.until_round(Instant::now()));
             if self.epoll.wait(timeout, &mut ready).is_err() {
-                // epoll_wait does not fail on an open epoll set. If it does nevertheless, the capture must end instead
-                // of hanging.
+                // epoll_wait does not fail on an open epoll set. If it fails nevertheless, the capture must end and not
+                // hang.
                 return self.end(Ended::Stopped);
             }
             let mut rings_ready = false;
@@ -235,11 +234,11 @@ impl Reader {
         false
     }
 
-    /// Watches another descriptor for a ring. The watched descriptor's task has exited or its CPU is gone, so this
-    /// descriptor would stay ready forever. Other tasks may still write into the ring, and a wake-up goes to all events
-    /// that share the ring (ring_buffer_wakeup() in kernel/events/core.c). So the dummy of the next attachment is
-    /// watched instead. If the task of that dummy has exited too, the dummy hangs up at once and is replaced in the
-    /// same way. If there is no dummy left, only the regular rounds read the ring.
+    /// Watches another descriptor for a ring. The task of the watched descriptor has exited or its CPU is gone, so this
+    /// descriptor would stay ready forever. Other tasks may still write into the ring, and a wakeup goes to all events
+    /// that share the ring (ring_buffer_wakeup() in kernel/events/core.c). So the dummy event of the next attachment is
+    /// watched instead. If the task of that dummy event has exited too, the dummy event hangs up at once and is
+    /// replaced in the same way. If no dummy event is left, only the regular rounds read the ring.
     fn watch_another(&mut self, ring: usize) {
         let watched = self.watched[ring];
         self.epoll.remove(self.descriptors[watched].fd.as_raw_fd());
@@ -287,7 +286,7 @@ impl Reader {
                 Round::Starved { need } => self.starved(now, need),
             }
         } else if rings_ready {
-            // A ring that has reached its watermark is drained at once. The other rings are not read.
+            // A ring that has reached its watermark is drained at once. All other rings wait for the next round.
             for ready in ready.iter().filter(|ready| ready.token < BELL) {
                 let index = ready.token as usize;
                 let head = self.rings[index].head();
@@ -301,14 +300,14 @@ impl Reader {
         }
     }
 
-    /// Answers a flush when all records that were in the rings at the time of the request have been delivered. This may
-    /// take several rounds: if there is not enough memory, one round cannot empty all rings. `began` is the start of
-    /// the last round, and `complete` says if that round emptied all rings.
+    /// Answers a flush request when all records that were in the rings at its time have been delivered. This may take
+    /// several rounds: if memory is short, one round cannot empty all rings. `began` is the start of the last round,
+    /// and `complete` says whether that round emptied all rings.
     fn advance_flush(&mut self, began: Instant, complete: bool) {
         let Some(flush) = &mut self.flush else { return };
         let answered = match self.rounds {
             Rounds::Unmarked => self.rings.iter().zip(&flush.heads).all(|(ring, &head)| ring.tail() >= head),
-            // The records of one round are certain to be in order only after a second round has ended.
+            // Only after a second round are the records of the first round certain to be in order.
             Rounds::Marked(_) => match flush.taken {
                 Some(taken) if complete && began >= taken + WRITER_DELAY => true,
                 None if complete => {
@@ -345,10 +344,10 @@ impl Reader {
 
     /// Turns all events off, then empties the rings.
     fn end(&mut self, why: Ended) {
-        // A reader with a consumer in its own thread is told to end only when the events are already off.
+        // If the consumer runs in the reader thread, the reader is told to end only when the events are already off.
         let descriptors = if let Outlet::Consumer(_) = &self.outlet { self.descriptors.as_slice() } else { &[] };
         for descriptor in descriptors {
-            // If this fails, the event stays on, but its records are no longer read.
+            // If this fails, the event stays on, but nobody reads its records any more.
             let _ = perf::disable(descriptor.fd.as_fd());
         }
         self.control.off_at.store(clock::realtime(), SeqCst);
@@ -362,7 +361,7 @@ impl Reader {
             return self.starved(now, need);
         }
         if self.rounds != Rounds::Unmarked {
-            // No more records can arrive, so an empty round tells the sorter that the last round is complete.
+            // No more records can arrive. This empty round tells the sorter that the previous round is complete.
             self.send(Message::RoundBegins(now));
             self.send(Message::RoundEnded);
         }
@@ -371,7 +370,7 @@ impl Reader {
         self.phase = Phase::Ended;
     }
 
-    /// Empties all rings, as far as there is memory.
+    /// Empties all rings, as far as memory suffices.
     fn round(&mut self, now: Instant) -> Round {
         self.sampled = false;
         self.pace.went_round(now);
@@ -392,7 +391,7 @@ impl Reader {
                 Drained::Empty => {}
                 Drained::All => any = true,
                 Drained::Partly => {
-                    // If memory is short, the next round starts with the next ring, so that each ring gets its turn.
+                    // If memory is short, the next round starts with the next ring. So each ring gets its turn.
                     self.first = (index + 1) % count;
                     return Round::Starved { need: BLOCK };
                 }
@@ -409,9 +408,9 @@ impl Reader {
         }
     }
 
-    /// Runs a round that the sorter can rely on: the round empties all rings or no ring. If there is not enough memory
-    /// for the round, the sorter has to release its records. The sorter can release all records except those of the
-    /// last round, so the memory always has to be large enough for two rounds.
+    /// Runs a round that the sorter can rely on: the round empties all rings or no ring. If memory does not suffice for
+    /// the round, the sorter has to release its records. The sorter can release all records except those of the last
+    /// round, so the memory must always be large enough for two rounds.
     fn marked_round(&mut self, now: Instant, margin: Duration) -> Round {
         let heads: Vec<u64> = self.rings.iter().map(Ring::head).collect();
         let spans = || self.rings.iter().zip(&heads).map(|(ring, head)| (head - ring.tail()) as usize);
@@ -449,8 +448,8 @@ impl Reader {
         drained
     }
 
-    /// Tells the sorter whether the ring had room for another record before it was drained. If it had none, records may
-    /// have been lost after those in the ring, and the kernel reports the loss only with the next record. `tail` is the
+    /// Tells the sorter whether the ring had room for another record before it was drained. If not, records may have
+    /// been lost after those in the ring; the kernel reports this loss only with the next record. `tail` is the
     /// position of the ring's first record.
     fn report_room(&mut self, index: usize, tail: u64, drained: Drained) {
         let ring = &self.rings[index];
@@ -471,7 +470,7 @@ impl Reader {
             *sampled |= chunk.bytes().len() > LARGE_CHUNK
                 || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             match outlet {
-                // The consumer is gone only while the capture is being dropped.
+                // There is no consumer only while the capture is being dropped.
                 Outlet::Consumer(messages) => drop(messages.send(Message::Chunk(chunk))),
                 Outlet::Taker(taker) => taker.consume(chunk),
             }
@@ -517,8 +516,8 @@ mod tests {
         (reader, messages)
     }
 
-    /// If each round without memory sent such a message, a consumer that was slow for long would get a hundred per
-    /// second, in an unbounded channel.
+    /// Each round without memory must not send such a message: a slow consumer would get a hundred per second, in an
+    /// unbounded channel.
     #[test]
     fn a_round_without_memory_asks_for_release_once() {
         let ring = Ring::fake(4096, 0).unwrap();
@@ -538,12 +537,12 @@ mod tests {
         }
     }
 
-    /// The ring of a CPU must not depend on the event of the first task alone. Pipes stand for the descriptors: the
-    /// kernel hangs up an event when its task has exited, as it does with a pipe whose other end is closed.
+    /// The ring of a CPU must not depend on the event of the first task alone. Pipes stand for the event descriptors:
+    /// the kernel hangs up an event when its task exits, and a pipe when its other end is closed.
     #[test]
     fn a_ring_still_wakes_when_the_first_of_its_tasks_has_exited() {
         let (mut tasks, mut descriptors): (Vec<PipeWriter>, _) = (vec![], vec![]);
-        // For each of three tasks: its dummy, then its event.
+        // The descriptors of each of three tasks: its dummy event, then its event.
         for event in [None, Some(0)].repeat(3) {
             let (fd, task) = pipe().unwrap();
             descriptors.push(Descriptor { fd: fd.into(), event, ring: 0, writer: Writer::Kernel });
@@ -557,13 +556,13 @@ mod tests {
             assert_eq!(ready.len(), 1);
             reader.handle_ready(ready[0]) && !ready[0].hung_up
         };
-        // The first two tasks exit: the dummy of the third one takes over.
+        // The first two tasks exit, so the dummy event of the third task is watched.
         tasks.drain(..4);
         assert!(!wait(&mut reader) && !wait(&mut reader));
         assert_eq!(reader.watched, [4]);
         tasks[0].write_all(b"x").unwrap();
         assert!(wait(&mut reader));
-        // After the last task has exited, no descriptor is left to wait for.
+        // When the last task has exited, no descriptor is left to wait for.
         drop(tasks);
         assert!(!wait(&mut reader));
         reader.epoll.wait(Some(Duration::ZERO), &mut ready).unwrap();

@@ -1,5 +1,5 @@
-//! Why the kernel refuses permission to trace, and what would help. `perf_event_open()` returns only EACCES or EPERM,
-//! whatever the reason is.
+//! Why the kernel denies permission to trace, and what would help. `perf_event_open()` returns only EACCES or EPERM, so
+//! perf-prof finds the reason itself.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use perf_prof_system::procfs;
 
 use super::{Config, EventRequest, SideBand, SideBandRecords, attach::AttachTo};
 
-/// Why the kernel refuses permission to trace something.
+/// Why the kernel denies permission to trace something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The value of `kernel.perf_event_paranoid`.
@@ -17,19 +17,20 @@ pub struct Refusal {
     pub cause: Cause,
 }
 
-/// The reason of a refusal.
+/// The reason why permission was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl.
     /// Some tracepoints cannot be sampled by anybody.
     Unknown,
-    /// No reason was found for an event other than a tracepoint. Only something outside of perf can forbid it.
+    /// No reason was found, and the event is not a tracepoint. Only something outside of perf can forbid the event, for
+    /// example a security module.
     Forbidden,
-    /// The sysctl `kernel.perf_event_paranoid` has a level that is too high.
+    /// The sysctl `kernel.perf_event_paranoid` is too high for the request.
     Level {
-        /// The highest level that would allow the request.
+        /// The highest value of the sysctl that would allow the request.
         needed: i32,
-        /// The purpose for which the request needs this level.
+        /// Why the request needs this value.
         needed_for: NeededFor,
     },
     /// The task belongs to another user.
@@ -37,22 +38,22 @@ pub enum Cause {
         /// The task's thread id.
         tid: u32,
     },
-    /// CAP_PERFMON is missing. The request needs it at every level of the sysctl.
+    /// CAP_PERFMON is missing. The request needs it whatever the value of the sysctl is.
     Capability {
-        /// The things that need the capability, for the message: a noun in the plural.
+        /// What needs the capability, for the message: a noun in the plural.
         what: &'static str,
     },
 }
 
-/// The purposes that need a lower `kernel.perf_event_paranoid`.
+/// What needs a lower `kernel.perf_event_paranoid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeededFor {
     /// To sample a tracepoint, because its data comes from the kernel.
     Tracepoint,
-    /// To trace everything that runs on a CPU. The user's own processes can be traced at the present level.
+    /// To trace everything that runs on a CPU. With the present value, the user can trace only their own processes.
     CpusAlone,
-    /// To trace everything that runs on a CPU. At the present level, the event cannot be traced in the user's own processes
-    /// either.
+    /// To trace everything that runs on a CPU. With the present value, the user cannot trace this event in their own
+    /// processes either.
     Cpus,
     /// To trace the kernel.
     Kernel,
@@ -60,25 +61,26 @@ pub enum NeededFor {
     Anything,
 }
 
-/// The use of an event.
+/// How an event is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The event is only counted. This reveals nothing of a tracepoint's data.
+    /// The event is only counted. A count reveals nothing of a tracepoint's data.
     Counted,
     /// The event is sampled.
     Sampled,
 }
 
-/// The rights that the kernel's decision depends on.
+/// The rights on which the kernel's decision depends.
 struct Rights {
     paranoid: Option<i32>,
     capable: bool,
-    /// The id of the thread to trace, if it belongs to another user.
+    /// The id of the thread to trace, if the thread belongs to another user.
     foreign: Option<u32>,
 }
 
 impl Refusal {
-    /// Returns why `request` was refused; `to` is what the event was to be attached to, or `None` if that is not known.
+    /// Returns why the kernel refused `request`. `to` is what perf-prof tried to attach the event to; `None` if this is
+    /// not known.
     pub(super) fn explain(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>) -> Refusal {
         let own = procfs::owner(std::process::id());
         let foreign = match to {
@@ -91,15 +93,15 @@ impl Refusal {
     }
 }
 
-/// Returns a refusal if the namespace records are the reason that an event was refused.
+/// Returns a refusal if the namespace records are the reason why the kernel refused an event.
 pub(super) fn of_namespaces(side_band: &SideBand) -> Option<Refusal> {
     let refused = side_band.namespaces == SideBandRecords::Delivered && !procfs::is_perfmon_capable();
     let cause = Cause::Capability { what: "namespace records" };
     refused.then(|| Refusal { paranoid: procfs::perf_event_paranoid(), cause })
 }
 
-/// Finds out why the kernel refused the event. Follows the rules in `perf_event_open()` and `perf_uprobe_event_init()`
-/// in kernel/events/core.c, and in `perf_trace_event_perm()` in kernel/trace/trace_event_perf.c.
+/// Finds out why the kernel refused the event, by the rules in `perf_event_open()` and `perf_uprobe_event_init()` in
+/// kernel/events/core.c, and in `perf_trace_event_perm()` in kernel/trace/trace_event_perf.c.
 fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rights: &Rights) -> Cause {
     let unknown = if request.event.kind == PERF_TYPE_TRACEPOINT { Cause::Unknown } else { Cause::Forbidden };
     if rights.capable {
@@ -111,7 +113,7 @@ fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rig
     let sample_type = request.samples.sample_type;
     let of_kernel = !request.excluded.kernel || sample_type & PERF_SAMPLE_PHYS_ADDR != 0;
     let (needed, needed_for) = match (request.event.kind, purpose) {
-        // A tracepoint that is only counted reveals no data, so it is treated like any kernel event.
+        // A tracepoint that is only counted reveals no data. So the rules for kernel events apply.
         (PERF_TYPE_TRACEPOINT, Purpose::Sampled) => (-1, NeededFor::Tracepoint),
         _ if of_kernel => (1, NeededFor::Kernel),
         _ => (2, NeededFor::Anything),
@@ -152,7 +154,7 @@ impl fmt::Display for Refusal {
                 ForGroup("cap_perfmon")
             ),
             Cause::Level { needed, needed_for } => {
-                // To sample tracepoints, the user also has to read them in tracefs.
+                // To sample tracepoints, the user also needs to read tracefs.
                 let capabilities = match needed_for {
                     NeededFor::Tracepoint => "cap_perfmon,cap_dac_read_search",
                     _ => "cap_perfmon",
@@ -174,9 +176,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The advice to give an executable these capabilities. Everybody who may execute the file gets them, so it must not be
-/// executable for all users. chgrp and chmod come first: the kernel removes the capabilities of a file when its owner or
-/// its group changes (capabilities(7)).
+/// The advice to give these capabilities to an executable file. Everybody who may execute the file gets them, so the
+/// file must be executable for one group only. chgrp and chmod come first: when the owner or the group of a file
+/// changes, the kernel removes the capabilities of the file (capabilities(7)).
 struct ForGroup(&'static str);
 
 impl fmt::Display for ForGroup {
@@ -212,8 +214,8 @@ mod tests {
         }
     }
 
-    /// The suggested level must be low enough for the request, and no lower. So it must not be -1 for an event that is
-    /// only counted.
+    /// The message must suggest the highest value that allows the request. So it must not suggest -1 for an event that
+    /// is only counted.
     #[test]
     fn the_suggested_level_would_allow_the_request() {
         let at = |paranoid: i32, foreign: Option<u32>| Rights { paranoid: Some(paranoid), foreign, ..PLAIN };
@@ -282,7 +284,7 @@ mod tests {
                 "task 7 belongs to another user or has more rights than perf-prof, and CAP_PERFMON is missing; run as root, or as that user"
             ],
         );
-        // The kernels of some distributions have levels above 2, at which plain users may trace nothing.
+        // The kernels of some distributions have values above 2, with which plain users may trace nothing.
         check(
             &clock(true),
             own,

@@ -1,4 +1,4 @@
-//! What to capture, and how: plain data.
+//! What to capture, and how. Contains only data.
 
 use std::{ffi::CStr, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,17 +18,17 @@ pub enum Target {
         /// The CPUs of `-C`; `None` for all online CPUs.
         cpus: Option<CpuSet>,
     },
-    /// All tasks on all CPUs, until the tasks of this target have exited.
+    /// All tasks on all CPUs. The capture ends when the tasks of the inner target have exited.
     UntilExit(Box<Target>),
-    /// All threads of these processes, and the threads and processes that they create from now on. The capture ends
+    /// All threads of these processes, and all threads and processes that they create from now on. The capture ends
     /// when these processes have exited.
     Processes(Vec<u32>),
     /// These threads and no others. The capture ends when they have exited.
     Threads(Vec<u32>),
-    /// The tasks of these cgroups, given by the paths of their directories.
+    /// The tasks of these cgroups. The paths are those of the cgroups' directories.
     Cgroups(Vec<PathBuf>),
-    /// A child that has not called exec yet, and the tasks that it creates. The events start when it calls exec. The
-    /// capture ends when it exits.
+    /// A child that has not called exec yet, and the tasks that it creates. The events start when the child calls exec.
+    /// The capture ends when the child exits.
     Workload {
         /// The process id of the child.
         pid: u32,
@@ -36,7 +36,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns whether the capture ends when threads have exited, and not when whole processes have exited.
+    /// Returns whether the capture ends when single threads have exited, and not when whole processes have exited.
     pub(super) fn ends_with_threads(&self) -> bool {
         match self {
             Target::UntilExit(tasks) => tasks.ends_with_threads(),
@@ -52,12 +52,12 @@ impl Target {
     }
 }
 
-/// Says if callchains include the frames of the kernel, or the frames of user space.
+/// Says whether callchains contain the frames of the kernel, or the frames of user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// The frames are included.
+    /// Callchains contain these frames.
     Sampled,
-    /// The frames are left out.
+    /// Callchains do not contain these frames.
     Excluded,
 }
 
@@ -72,21 +72,22 @@ pub struct Callchain {
     pub max_stack: Option<u16>,
 }
 
-/// What happens if the kernel refuses an event.
+/// What happens if the kernel refuses to open an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
     /// The capture fails, because the user selected exactly this event.
     #[default]
     Required,
-    /// The capture goes on without the event, because the event is only one of many that match a pattern. The kernel
-    /// lets nobody sample some events, because sampling such an event would trigger it again (`TRACE_EVENT_PERF_PERM`).
+    /// The capture goes on without the event. Used for an event that is only one of many that match a pattern. The
+    /// kernel lets nobody sample some events, because sampling such an event would trigger it again
+    /// (`TRACE_EVENT_PERF_PERM`).
     IfAllowed,
 }
 
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// One sample for every N occurrences, or for every N units of a count such as cycles.
+    /// One sample for every N occurrences, or for every N units of what the event counts, such as cycles.
     Period(u64),
     /// N samples per second; the kernel adapts the period.
     Frequency(u64),
@@ -107,16 +108,16 @@ impl Default for Config {
     }
 }
 
-/// What identifies an event to the kernel.
+/// The fields of an attr that identify an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerfEvent {
     /// `type`: one of PERF_TYPE_*, or the number of a PMU.
     pub kind: u32,
     /// `config`.
     pub config: u64,
-    /// `config1`. For a breakpoint, this is its address.
+    /// `config1`. For a breakpoint: its address.
     pub config1: Config,
-    /// `config2`. For a breakpoint, this is its length in bytes.
+    /// `config2`. For a breakpoint: its length in bytes.
     pub config2: u64,
     /// `config3`.
     pub config3: u64,
@@ -137,28 +138,29 @@ pub struct Excluded {
     pub host: bool,
     /// In guests.
     pub guest: bool,
-    /// In idle tasks. Only the kernel's software clocks respect it.
+    /// In idle tasks. Only the kernel's software clocks respect this setting.
     pub idle: bool,
 }
 
-/// Says if tasks that inherit an event may exchange their contexts.
+/// Says whether the kernel may swap the contexts of tasks that inherit an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Contexts {
-    /// The tasks may exchange their contexts.
+    /// The kernel may swap the contexts.
     #[default]
     Any,
-    /// Each task keeps its own context, because the event is a probe of a program. The probe may have been defined
-    /// outside of perf-prof.
+    /// Each task keeps its own context, because the event is a uprobe. The uprobe may have been defined outside of
+    /// perf-prof.
     Own,
 }
 
-/// Says if the capture gets all events of the tasks that are created during the capture.
+/// Says whether the capture gets all events of the tasks that are created during the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChildEvents {
     /// The capture gets all of these events.
     #[default]
     Complete,
-    /// Some of these events may be missing, because the kernel cannot prevent tasks from exchanging their contexts.
+    /// Some of these events may be missing, because perf-prof cannot prevent this kernel from swapping the contexts of
+    /// tasks.
     MayBeMissing,
 }
 
@@ -168,9 +170,9 @@ pub enum Owner {
     /// The task that was running. An event in an interrupt belongs to no task.
     #[default]
     Task,
-    /// The thread with the id at this offset of the tracepoint's data, for example the thread that is woken up.
+    /// The thread whose id is at this offset in the tracepoint's data, for example the thread that is woken up.
     Field(usize),
-    /// No single task, for example because it is a switch from one task to another.
+    /// No single task, for example because the event is a switch from one task to another.
     NoTask,
 }
 
@@ -180,24 +182,24 @@ pub enum Writer {
     /// The kernel, when the event happens.
     #[default]
     Kernel,
-    /// A BPF program that the kernel runs when the event happens. The program writes to the event of its CPU, so the
+    /// A BPF program that the kernel runs when the event happens. The program writes to the event of its CPU. So the
     /// event is opened on CPUs, whatever the target is. The program has to select the tasks and to apply the filter. In
-    /// a recording, its samples are those of the tracepoint.
+    /// a recording, the samples look like samples of the tracepoint.
     Program,
-    /// Nobody. The samples of another event contain the same information.
+    /// Nobody, because the samples of another event contain the same information.
     Nobody,
 }
 
-/// Says if the samples of perf-prof's own threads are delivered.
+/// Says whether the samples of perf-prof's own threads are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnThreads {
-    /// They are delivered.
+    /// The samples are delivered.
     #[default]
     Included,
-    /// The samples of this process are left out and counted.
+    /// The samples of all threads of this process are removed and counted.
     LeftOut,
-    /// Only the samples of the threads that perf-prof starts are left out and counted: the process belongs to a program
-    /// that uses perf-prof as a library.
+    /// Only the samples of the threads that perf-prof starts are removed and counted. Used in a program that imports
+    /// perf-prof as a library.
     StartedLeftOut,
 }
 
@@ -206,23 +208,24 @@ pub enum OwnThreads {
 pub struct EventRequest {
     /// The event's name, for messages.
     pub name: String,
-    /// What identifies the event to the kernel.
+    /// The fields of the attr that identify the event.
     pub event: PerfEvent,
     /// The definition in tracefs, if the event is a probe. If tasks inherit the probe or the probe is recorded, the
-    /// tracepoint of the definition is opened instead of `event`.
+    /// tracepoint of this definition is opened instead of `event`.
     pub definition: Option<ProbeDefinition>,
     /// How often the event is sampled.
     pub sampling: Sampling,
     /// The modes in which the event does not count.
     pub excluded: Excluded,
-    /// `precise_ip`: the allowed distance between the sampled address and the instruction that caused the event. 0
-    /// allows any distance, 3 allows none.
+    /// `precise_ip`: how far the sampled address may be from the instruction that caused the event. 0 allows any
+    /// distance, 3 allows none.
     pub precise: u8,
     /// The members of the event's samples, in addition to the common members of the capture.
     pub samples: SampleFormat,
-    /// `sample_stack_user`: how many bytes of the user stack each sample copies, for PERF_SAMPLE_STACK_USER.
+    /// `sample_stack_user`: how many bytes of the user stack the kernel copies into each sample, for
+    /// PERF_SAMPLE_STACK_USER.
     pub stack_user: u32,
-    /// The filter of a tracepoint. The kernel applies it.
+    /// The trace filter of a tracepoint, which the kernel applies.
     pub filter: Option<String>,
     /// The callchain to sample, if any.
     pub callchain: Option<Callchain>,
@@ -230,12 +233,12 @@ pub struct EventRequest {
     pub cpus: Option<CpuSet>,
     /// The cgroup to open the event on, by its index among the cgroups of the target; `None` for all of them.
     pub cgroup: Option<usize>,
-    /// What happens if the kernel refuses the event.
+    /// What happens if the kernel refuses to open the event.
     pub presence: Presence,
-    /// The event's role in a group. The leader of a group member is the last request before it that is not a group
-    /// member.
+    /// The event's role in a group. The leader of a group member is the last request before the member that is not
+    /// itself a group member.
     pub grouping: Grouping,
-    /// Says if tasks that inherit the event may exchange their contexts.
+    /// Says whether the kernel may swap the contexts of tasks that inherit the event.
     pub contexts: Contexts,
     /// The task that the event belongs to.
     pub owner: Owner,
@@ -244,7 +247,8 @@ pub struct EventRequest {
 }
 
 impl EventRequest {
-    /// Returns a request with default settings: each occurrence is sampled, in all modes, with only the common members.
+    /// Returns a request with default settings: each occurrence is sampled, in all modes. The samples contain only the
+    /// common members.
     pub fn new(name: impl Into<String>, event: PerfEvent) -> EventRequest {
         EventRequest {
             name: name.into(),
@@ -267,7 +271,7 @@ impl EventRequest {
         }
     }
 
-    /// Returns a request for the tracepoint with this id. Its raw data is sampled.
+    /// Returns a request for the tracepoint with this id. The samples contain its raw data.
     pub fn tracepoint(name: impl Into<String>, id: u32) -> EventRequest {
         let event = PerfEvent { kind: PERF_TYPE_TRACEPOINT, config: id.into(), ..PerfEvent::default() };
         let samples = SampleFormat { sample_type: PERF_SAMPLE_RAW, ..SampleFormat::default() };
@@ -278,9 +282,9 @@ impl EventRequest {
 /// The order in which records are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOrder {
-    /// Sorted by time, across all rings. Records that were read less than `margin` before a round are held back.
+    /// Sorted by time, across all rings. Records that were read less than `margin` before a round are delivered later.
     Time {
-        /// How long records are held back: see [`perf_prof_format::record::Sorter`].
+        /// How long records are kept for sorting: see [`perf_prof_format::record::Sorter`].
         margin: Duration,
     },
 }
@@ -291,26 +295,26 @@ impl Default for RecordOrder {
     }
 }
 
-/// Which records the kernel writes for the memory mappings of processes.
+/// For which memory mappings of processes the kernel writes records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mappings {
-    /// No records, because no sample has addresses in user space.
+    /// For none, because no sample contains addresses in user space.
     #[default]
     Ignored,
-    /// A record for each executable mapping (PERF_RECORD_MMAP2).
+    /// For each executable mapping (PERF_RECORD_MMAP2).
     Delivered,
-    /// A record for each mapping in the scope. Since Linux 5.12, it contains the build id of the file in place of its
+    /// For each mapping in the scope. Since Linux 5.12, the record contains the build id of the file in place of its
     /// inode, if the kernel finds a build id.
     Identified(MappingScope),
 }
 
-/// The mappings that records are written for.
+/// The mappings for which the kernel writes records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingScope {
     /// Executable mappings.
     Code,
-    /// All mappings. perf needs them for unwinding, because the unwind data is not in the part of the file that
-    /// contains the code.
+    /// All mappings. perf needs them for unwinding, because the unwind tables are not in the part of the file that
+    /// contains code.
     All,
 }
 
@@ -324,7 +328,7 @@ pub enum CommonMembers {
     Recording,
 }
 
-/// Says if side-band records of one kind are delivered.
+/// Says whether side-band records of one kind are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SideBandRecords {
     /// The records are not delivered.
@@ -334,7 +338,7 @@ pub enum SideBandRecords {
     Delivered,
 }
 
-/// The side-band records to deliver, besides those of tasks and mappings.
+/// The side-band records to deliver, in addition to those of tasks and mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideBand {
     /// Written when a CPU switches to another task (PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE).
@@ -348,7 +352,7 @@ pub struct SideBand {
 /// When the events start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventStart {
-    /// With [`super::Capture::enable`]. The events of a workload start at its exec.
+    /// With [`super::Capture::enable`]. The events of a workload start when it calls exec.
     #[default]
     AtOnce,
     /// With the first [`super::Capture::enable_events`]. The side-band records of tasks start at once.
@@ -369,11 +373,11 @@ pub enum Switching {
 /// What happens to the samples of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Samples {
-    /// They are delivered.
+    /// The samples are delivered.
     #[default]
     Delivered,
-    /// They stay in rings that the kernel overwrites, until [`super::Capture::copy_overwritten`] copies them. Only side-band
-    /// records are delivered.
+    /// The samples stay in rings that the kernel overwrites, until [`super::Capture::copy_overwritten`] copies them.
+    /// Only side-band records are delivered.
     Kept {
         /// The size of each of these rings in bytes, a power of two pages.
         ring_bytes: usize,
@@ -387,16 +391,16 @@ pub struct Options {
     pub ring_bytes: usize,
     /// What happens to samples.
     pub samples: Samples,
-    /// The memory for records that were read and are not consumed yet. Tables and open spans use a part of this budget, which
-    /// is then not free for records. If the records are sorted, a third of this memory is for the sorter's index. The memory
-    /// is increased if two rounds of full rings would not fit into it.
+    /// The memory for records that were read and are not consumed yet. Tables and open spans use the same budget, so
+    /// less of it may be left for records. If records are sorted, a third of the memory is for the sorter's index. The
+    /// memory is increased if two rounds of full rings would not fit into it.
     pub buffer: Budget,
     /// The kernel wakes the reader when this percentage of a ring is full.
     pub watermark_percent: u8,
     /// The clock of the timestamps.
     pub clock: Clock,
-    /// The order in which records are delivered. With `None`, only the records of the same ring are in order, and the
-    /// chunks of different rings alternate.
+    /// The order in which records are delivered. With `None`, only the records of one ring are in order, and the chunks
+    /// of different rings alternate.
     pub order: Option<RecordOrder>,
     /// Which records the kernel writes for the memory mappings of processes.
     pub mappings: Mappings,
@@ -410,11 +414,11 @@ pub struct Options {
     pub switching: Switching,
     /// The maximum number of samples per second in each ring. Further samples are dropped. `None` for no limit.
     pub sampling_limit: Option<u32>,
-    /// Says if the samples of perf-prof's own threads are delivered.
+    /// Says whether the samples of perf-prof's own threads are delivered.
     pub own_threads: OwnThreads,
-    /// A process whose exit ends the capture, as the exit of all tasks of the target does.
+    /// A process whose exit also ends the capture.
     pub ends_with: Option<u32>,
-    /// An eventfd. When it becomes readable, it is drained and [`perf_prof_format::record::Wait::Woken`] is returned, before any
-    /// waiting records.
+    /// An eventfd. When it becomes readable, perf-prof drains it, and `wait` returns
+    /// [`perf_prof_format::record::Wait::Woken`] before any records that wait for delivery.
     pub wake: Option<RawFd>,
 }

@@ -1,16 +1,19 @@
-//! How large the samples of an event can be.
+//! The maximum size of the samples of an event.
 
 use perf_prof_format::abi::*;
 
 use super::{EventRequest, Writer};
 
-/// The bytes for the data of a tracepoint. Most formats are smaller. The length of their texts is not known.
+/// The assumed size of a tracepoint's data, in bytes. Most formats are smaller. The length of their strings is not
+/// known.
 const RAW: usize = 256;
-/// The bytes for the strings that a program reads. Most events have one or two of them, and no call has more than five.
+/// The bytes for the strings that a BPF program reads. Most events have one or two strings, and no system call has more
+/// than five.
 const STRINGS: usize = 5 * 256;
-/// The kernel's default for `kernel.perf_event_max_stack`, and its limit for the contexts of a callchain.
+/// The maximum number of entries of a callchain: the default of `kernel.perf_event_max_stack`, plus the kernel's limit
+/// for context markers.
 const FRAMES: usize = 127 + 8;
-/// The maximum number of branches that a processor records.
+/// The maximum number of branches that a processor records (LBR).
 const BRANCHES: usize = 32;
 /// The assumed maximum number of counters of a group in one sample.
 const COUNTERS: usize = 8;
@@ -18,7 +21,7 @@ const COUNTERS: usize = 8;
 const LARGEST: usize = u16::MAX as usize;
 
 impl EventRequest {
-    /// Returns how many bytes a sample of this event can have in a ring. The members come in the order of
+    /// Returns the maximum size of a sample of this event in a ring, in bytes. The members come in the order of
     /// `perf_output_sample()` in kernel/events/core.c.
     pub fn largest_sample(&self) -> usize {
         let frames = self.callchain.map(|callchain| callchain.max_stack.map_or(FRAMES, usize::from));

@@ -1,4 +1,4 @@
-//! Notices when the tasks that a capture is attached to have exited.
+//! Detects that the tasks that a capture is attached to have exited.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -8,7 +8,7 @@ use perf_prof_system::{CallError, pidfd, procfs};
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     watched: Vec<OwnedFd>,
-    /// The ids of tasks without a pidfd. Threads have none before Linux 6.9, and on old kernels processes have none
+    /// The ids of tasks without a pidfd. Before Linux 6.9 threads have no pidfd; on older kernels processes have none
     /// either.
     polled: Vec<u32>,
 }
@@ -40,22 +40,22 @@ impl Tasks {
         tasks
     }
 
-    /// Returns the descriptors that become readable when their task exits.
+    /// Returns the pidfds. A pidfd becomes readable when its task exits.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.watched.iter().map(AsRawFd::as_raw_fd)
     }
 
-    /// Removes a task whose descriptor became readable.
+    /// Removes the task whose pidfd became readable.
     pub fn exited(&mut self, fd: RawFd) {
         self.watched.retain(|watched| watched.as_raw_fd() != fd);
     }
 
-    /// Returns whether there are tasks without a descriptor. They have to be checked from time to time.
+    /// Returns whether some tasks have no pidfd. Their exit has to be checked from time to time.
     pub fn are_polled(&self) -> bool {
         !self.polled.is_empty()
     }
 
-    /// Returns whether all tasks have exited. Checks the tasks that have no descriptor.
+    /// Returns whether all tasks have exited. Also checks the tasks that have no pidfd.
     pub fn all_exited(&mut self) -> bool {
         self.polled.retain(|&id| !procfs::has_exited(id));
         self.watched.is_empty() && self.polled.is_empty()

@@ -42,24 +42,24 @@ pub struct ExtraReader {
     pub taker: Box<dyn RecordConsumer>,
 }
 
-/// Whether the thread that reads rings and wakes its consumer still does so.
+/// Whether the reader thread still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// It goes on.
+    /// The thread still runs.
     On,
     /// The thread has ended.
     Over,
 }
 
 impl Capture {
-    /// Waits until the capture is woken, or until this time. Used for a capture whose tasks have exited and that gets no more
-    /// records, because `wait` returns at once there.
+    /// Waits until the capture is woken, or until the time `until`. Used after the tasks of the capture have exited and
+    /// no more records arrive: `wait` would return at once then.
     pub fn wait_woken(&mut self, until: Option<Instant>) -> Reading {
         let message = match until {
             None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(until) => self.messages.recv_deadline(until),
         };
-        // The message that woke this call has been received now.
+        // The message that woke this call has been received, so the flag is cleared.
         self.control.woken.store(false, SeqCst);
         if matches!(message, Err(RecvTimeoutError::Disconnected)) { Reading::Over } else { Reading::On }
     }
@@ -73,16 +73,16 @@ pub(super) struct ReaderThread {
 
 /// The state of a reader.
 pub(super) enum State {
-    /// It does not run yet.
+    /// The reader does not run yet.
     Idle(Box<Reader>),
-    /// It runs in this thread.
+    /// The reader runs in this thread.
     Running(JoinHandle<()>),
-    /// It has ended.
+    /// The reader has ended.
     Gone,
 }
 
 impl State {
-    /// Starts the thread, if it does not run yet.
+    /// Starts the thread, if it has not been started yet.
     pub fn start(&mut self) -> Result<(), CallError> {
         *self = match std::mem::replace(self, State::Gone) {
             State::Idle(mut reader) => {
