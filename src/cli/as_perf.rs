@@ -1,5 +1,5 @@
-//! perf-prof under the name `perf`, as wrappers of scripts call it: accepts the options of perf that change nothing here, gives
-//! `record` the default event and rate of perf, and exits with the status of perf after wrong usage.
+//! perf-prof under the name `perf`, as wrappers of scripts call it. Accepts options of perf that change nothing here,
+//! gives `record` perf's default event and rate, and exits with perf's status after wrong usage.
 
 use std::{ffi::OsString, path::Path};
 
@@ -17,9 +17,9 @@ pub fn is_started_as_perf(argv: &[OsString]) -> bool {
     argv.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "perf")
 }
 
-/// The options of `perf record` that take no value and change nothing here. Each comes with its letter, if it has one.
-/// A recording always has what they request: raw data, times, periods, CPUs and build ids. The last option of the list
-/// allows recordings of any owner.
+/// The options of `perf record` that take no value and change nothing here, each with its letter if it has one.
+/// perf-prof always records what they request: raw data, times, periods, CPUs and build ids. The last option
+/// (`--force`) allows recordings of any owner.
 const OF_RECORD: [(&str, Option<char>); 8] = [
     ("raw-samples", Some('R')),
     ("timestamp", Some('T')),
@@ -31,20 +31,20 @@ const OF_RECORD: [(&str, Option<char>); 8] = [
     ("force", Some('f')),
 ];
 
-/// Adds the options that are accepted only under the name `perf`.
+/// Adds the options that are accepted only under the name `perf`. They have no effect.
 pub fn with_options_of_perf(commands: Command) -> Command {
     let commands = commands.mut_subcommand("record", with_options_of_record);
     ["script", "report"].into_iter().fold(commands, |commands, name| commands.mut_subcommand(name, with_itrace))
 }
 
-/// Adds the option that says how perf decodes hardware traces. It changes nothing: hardware traces are not decoded here, and in
-/// a recording without them, perf ignores the option too.
+/// Adds `--itrace`, the option that says how perf decodes hardware traces. perf-prof decodes no hardware traces, so the
+/// option has no effect. perf ignores it too for a recording without hardware traces.
 fn with_itrace(command: Command) -> Command {
     command.arg(Arg::new("itrace").long("itrace").num_args(0..=1).require_equals(true).hide(true))
 }
 
-/// Prints the folder with perf's scripts if the first word is `--exec-path`, as perf does. Returns whether the first
-/// word is `--exec-path`.
+/// If the first word is `--exec-path`, prints the folder with perf's scripts, as perf does. Returns whether it was the
+/// first word.
 #[cfg(feature = "python")]
 pub fn print_exec_path(argv: &[OsString]) -> bool {
     let is_asked = argv.get(1).is_some_and(|word| word == "--exec-path");
@@ -54,7 +54,7 @@ pub fn print_exec_path(argv: &[OsString]) -> bool {
     is_asked
 }
 
-/// Adds options of `perf record` that change nothing.
+/// Adds the options of `perf record` that change nothing here.
 pub fn with_options_of_record(record: Command) -> Command {
     OF_RECORD.into_iter().fold(record, |record, (name, letter)| {
         let option = Arg::new(name).long(name).action(ArgAction::Count).hide(true);
@@ -62,7 +62,8 @@ pub fn with_options_of_record(record: Command) -> Command {
     })
 }
 
-/// Returns the rate of events other than tracepoints: 4000 samples a second, or the highest rate that the kernel allows.
+/// Returns the sample rate of events other than tracepoints: 4000 samples a second, or less if the kernel's limit is
+/// lower.
 pub fn default_rate() -> Rate {
     const USUAL: u64 = 4000;
     if procfs::perf_event_max_sample_rate().is_some_and(|highest| highest < USUAL) {
@@ -71,7 +72,7 @@ pub fn default_rate() -> Rate {
     Rate::Frequency(USUAL)
 }
 
-/// Returns the event that is recorded if none is selected: cycles, or a clock on machines without this event.
+/// Returns the event that is recorded if the user selects none: cycles, or a clock on machines without cycles.
 pub fn default_event() -> &'static str {
     // The names of the core PMUs: on x86, on x86 with two kinds of cores, and on Arm.
     let devices = ["cpu", "cpu_core", "armv8_pmuv3_0", "armv8_pmuv3"];

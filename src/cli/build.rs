@@ -1,5 +1,5 @@
-//! Makes the index of `perf-prof help WORD`, and tells the linker where the shared library of CPython is at run time. The wing
-//! `python` checks that this library can be used.
+//! Writes the index of `perf-prof help WORD`, and tells the linker where the shared library of CPython is at run time.
+//! The build script of the crate `python` checks that this library can be used.
 
 #[path = "build/documents.rs"]
 mod documents;
@@ -14,12 +14,13 @@ fn main() {
     help_index();
     #[cfg(feature = "python")]
     shipped_scripts();
-    // The rpath lets the loader find a libpython outside of its search path, for example one of pyenv or conda.
+    // With the rpath, the loader finds a libpython outside of its search path, for example a libpython of pyenv or
+    // conda.
     #[cfg(feature = "python")]
     pyo3_build_config::add_libpython_rpath_link_args();
 }
 
-/// Writes the table of the scripts that are part of the program.
+/// Writes the table of the scripts that are embedded in the program.
 #[cfg(feature = "python")]
 fn shipped_scripts() {
     let folder = |name| PathBuf::from(env::var_os(name).unwrap_or_default());
@@ -40,8 +41,8 @@ fn shipped_scripts() {
     }
 }
 
-/// Writes two indexes: one of the documents, and one of the package `perf_prof` and the scripts. Only builds with Python have
-/// the second one.
+/// Writes two indexes: an index of the documents, and an index of the package `perf_prof` and the scripts. Only builds
+/// with Python use the second index.
 fn help_index() {
     println!("cargo::rerun-if-changed=src/cli/build.rs");
     println!("cargo::rerun-if-changed=src/cli/build");

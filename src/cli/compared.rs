@@ -1,4 +1,4 @@
-//! The earlier recording, or part of a recording, with which a report or a table is compared (`--diff`, `--diff-time`).
+//! What a report or a table is compared with: an earlier recording (`--diff`) or a part of a recording (`--diff-time`).
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -21,8 +21,8 @@ impl FromStr for Part {
     }
 }
 
-/// Returns the earlier recording, which is read with the same options as `after`, and its name for people. Returns
-/// `None` if the user wants no comparison.
+/// Returns the earlier recording and its name for messages. It is read with the same options as `after`. Returns `None`
+/// if the user requests no comparison.
 pub fn earlier(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<(Input, String)> {
     let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
     let mut name = path.display().to_string();

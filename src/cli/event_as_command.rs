@@ -1,5 +1,4 @@
-//! Hints for two mistakes: an event without `-e`, which is taken for a command; and a command without `--`, which is
-//! taken for an event.
+//! Hints for two mistakes. An event without `-e` is taken for a command. A command without `--` is taken for an event.
 
 use std::{env, ffi::OsString};
 
@@ -8,8 +7,8 @@ use perf_prof_format::spec::{EventKind, EventSpec, named_event, parse_events};
 use perf_prof_session::selectors;
 use perf_prof_system::{shell::shell_quote, workload::WorkloadError};
 
-/// Adds the hint to use `-e` to an error if it says that the command cannot be executed, and the command's name is a list of
-/// events.
+/// Adds a hint to an error: use `-e`. The hint is added if the error says that the command cannot be executed, and the
+/// name of the command is a list of events.
 pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Error {
     let mut refused = error.chain().filter_map(|cause| cause.downcast_ref());
     let refused = refused.find(|error| matches!(error, WorkloadError::Exec { .. }));
@@ -21,8 +20,8 @@ pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Er
     }
 }
 
-/// Adds the hint to write `--` to an error if a word after the first event is the name of a program and not of an
-/// event.
+/// Adds a hint to an error: write `--` before the command. The hint is added if a word after the first event is the
+/// name of a program and not of an event.
 pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::Error {
     match words.iter().skip(1).position(|word| !are_events(word) && is_program(word)) {
         Some(at) => anyhow!("{error:#}; to run a command, write `--` before it: `-- {}`", words[at + 1..].join(" ")),
@@ -30,8 +29,8 @@ pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::E
     }
 }
 
-/// Returns a warning if the words after a script seem to be a command that the user wants to trace, as in `perf-prof
-/// top EVENT -- COMMAND`. In fact, these words are arguments of the script.
+/// Returns a warning if the words after a script look like a command to trace, as in `perf-prof top EVENT -- COMMAND`.
+/// After a script, these words are arguments of the script.
 #[cfg(feature = "python")]
 pub fn command_behind_script(args: &[OsString]) -> Option<String> {
     let at = args.iter().position(|arg| arg == "--")?;
@@ -46,12 +45,12 @@ fn is_program(word: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
-/// Returns whether a text is a list of events. A path such as `./a:b` is not one, because it names a program.
+/// Returns whether a text is a list of events. A path such as `./a:b` is not, because it names a program.
 fn are_events(text: &str) -> bool {
     !text.starts_with(['.', '/']) && parse_events(text).is_ok_and(|events| events.iter().all(is_event))
 }
 
-/// Returns whether a selector is certainly an event, and not just any word.
+/// Returns whether a selector is certainly an event, and not any word.
 fn is_event(event: &EventSpec) -> bool {
     match &event.kind {
         EventKind::Source { name, .. } => {

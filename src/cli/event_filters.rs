@@ -1,5 +1,5 @@
-//! The option `--filter` of commands that open live events. As in perf, it applies to the events of the last `-e` before
-//! it.
+//! The option `--filter` of commands that open live events. As in perf, `--filter` applies to the events of the last
+//! `-e` before it.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use perf_prof_format::spec::{EventKind, EventSpec, parse_events};
@@ -7,10 +7,10 @@ use perf_prof_session::selectors::with_system_calls;
 
 use super::option_error::OptionError;
 
-/// The filters of a command line. Each comes with the number of options `-e` before it.
+/// The filters of a command line. Each filter comes with the number of options `-e` before it.
 ///
-/// The field with the filters must come before the field with the events. The positions of `-e` are needed to read the filters,
-/// and clap forgets these positions as soon as it has read the events.
+/// In the struct of a command, the field with the filters must come before the field with the events. The positions of
+/// `-e` are needed to read the filters, and clap forgets the positions when it reads the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilters(Vec<(usize, String)>);
 
@@ -21,8 +21,8 @@ impl EventFilters {
         self.0.first().map(|(_, filter)| filter.as_str())
     }
 
-    /// Returns the events of all lists of `-e`, with their filters. As in perf, if an event has several filters, it
-    /// must pass all of them. The name of a system call is replaced by the events of this system call.
+    /// Returns the events of all lists of `-e`, with their filters. If an event has several filters, it must pass all
+    /// of them, as in perf. The name of a system call is replaced by the events of this system call.
     pub fn events(&self, lists: &[String]) -> Result<Vec<EventSpec>, OptionError> {
         if let Some((_, filter)) = self.0.iter().find(|(lists_before, _)| *lists_before == 0) {
             return Err(OptionError::FilterBeforeEvent(filter.clone()));
@@ -55,7 +55,7 @@ impl Args for EventFilters {
         let help =
             "Only events for which FILTER is true, for example 'prev_pid>0'; for the tracepoints of the -e before it";
         let filter = Arg::new("filters").long("filter").value_name("FILTER").action(ArgAction::Append).help(help);
-        // The help text shows this option after -e.
+        // In the help text, this option comes after -e.
         command.arg(filter.display_order(1))
     }
 
@@ -65,7 +65,7 @@ impl Args for EventFilters {
 }
 
 impl FromArgMatches for EventFilters {
-    /// Reads the positions of `--filter` and of `-e`, which has the id `events` in all commands.
+    /// Reads the positions of `--filter` and of `-e`. The id of `-e` is `events` in all commands.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let indices = |id| matches.indices_of(id).into_iter().flatten().collect::<Vec<usize>>();
         let lists = indices("events");

@@ -1,4 +1,4 @@
-//! The options of `perf-prof export`, and the plan made from them.
+//! The options of `perf-prof export`, and its plan.
 
 use std::path::{Path, PathBuf};
 

@@ -15,11 +15,12 @@ use perf_prof_system::{output, shell::shell_quote};
 /// Why a command ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// Wrong usage. The first text is the message, the second one says where the user finds help.
+    /// Wrong usage. The first text is the message; the second text says where the user finds help.
     Usage(String, Cow<'static, str>),
-    /// The command could not start, or an error ended it: status 1.
+    /// The command could not start, or an error ended it. The exit status is 1.
     Error(anyhow::Error),
-    /// The reader of perf-prof's output closed the pipe. This is not an error: no message, status 0.
+    /// The reader of perf-prof's output closed the pipe. This is not an error: no message is printed, and the exit
+    /// status is 0.
     ClosedPipe,
 }
 
@@ -54,7 +55,7 @@ pub fn report(failure: &Failure, wrong_usage: u8) -> ExitStatus {
     ExitStatus(status)
 }
 
-/// Returns an error and its causes as one line. Leaves out the text of a cause that the error already contains.
+/// Returns an error and its causes as one line. Skips a cause if the text so far already contains its text.
 fn one_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -65,8 +66,8 @@ fn one_line(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns a hint to use `-i` if the unexpected argument may be the path of a recording. As in perf, commands that read
-/// a recording have the option `-i` for its path.
+/// Returns a hint to use `-i` if the unexpected argument may be the path of a recording. Commands that read a recording
+/// take its path with `-i`, as in perf.
 pub fn recording_path_hint(error: &clap::Error) -> Option<String> {
     match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-') => {
@@ -98,7 +99,7 @@ fn one_hyphen_tip(error: &clap::Error, words: impl Iterator<Item = String>) -> O
     Some(format!("`{word}` is `{} {value}`; long options begin with two hyphens", &word[..word.len() - value.len()]))
 }
 
-/// Returns a tip if `-e` was used with a command that takes events without it: `top` and `hist`.
+/// Returns a tip if `-e` was used with `top` or `hist`, which take events without `-e`.
 fn events_tip(error: &clap::Error, mut words: impl Iterator<Item = String>) -> Option<String> {
     let command = words.nth(1).filter(|word| ["top", "hist"].contains(&word.as_str()))?;
     let is_option = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if ["-e", "--event"].contains(&word.as_str()));
@@ -106,7 +107,7 @@ fn events_tip(error: &clap::Error, mut words: impl Iterator<Item = String>) -> O
         .then(|| format!("write the events without -e: `perf-prof {command} EVENT,...`"))
 }
 
-/// Returns a tip if the command is unknown: the names of similar commands.
+/// Returns a tip with the names of similar commands if the command is unknown.
 fn command_tip(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let near = similar_names(word, super::program().get_subcommands().map(clap::Command::get_name));
@@ -116,14 +117,15 @@ fn command_tip(error: &clap::Error) -> Option<String> {
 /// Returns clap's message about wrong usage as one line.
 pub fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    // clap's text begins with the message. After it come paragraphs with tips, with the usage, and with a hint at --help.
+    // The first paragraph of clap's text is the message. Tips, the usage, and a hint at --help follow.
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
     let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Leave out the tip how to pass an unknown option to the traced command: in most cases, the option is a mistake.
+    // clap's tip how to pass an unknown option to the traced command is skipped: in most cases, the option is a
+    // mistake.
     let mut tips = paragraphs.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: "));
     let of_clap = || tips.find(|tip| !tip.starts_with("to pass '")).map(str::to_owned);
-    // Use own tips for commands: for `tpo`, clap suggests `python`.
+    // For commands, perf-prof has its own tips: for `tpo`, clap suggests `python`.
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => command_tip(error),
         _ => events_tip(error, env::args()).or_else(|| one_hyphen_tip(error, env::args())).or_else(of_clap),

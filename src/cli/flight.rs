@@ -1,4 +1,4 @@
-//! The options of `perf-prof record` for a flight recorder, and the plan made from them.
+//! The options of the flight recorder of `perf-prof record` (samples stay in rings until a trigger), and its plan.
 
 use std::{str::FromStr, time::Duration};
 
@@ -13,7 +13,7 @@ use perf_prof_session::{
 
 use super::{option_error::OptionError, values};
 
-/// For this time after a dump, events cause no further dump, unless the user sets another time.
+/// The default of `--min-gap`: for this time after a dump, events cause no further dump.
 const MIN_GAP: Duration = Duration::from_secs(1);
 
 /// What happened before something went wrong: the samples stay in rings until a trigger writes them.
@@ -53,7 +53,7 @@ pub struct FlightOptions {
     tail_synthesize: bool,
 }
 
-/// When perf's `--switch-output` writes a file.
+/// When `--switch-output` writes a file, as in perf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SwitchOutput {
     Signal,
@@ -79,10 +79,10 @@ impl FromStr for SwitchOutput {
     }
 }
 
-/// Why options of a flight recorder are refused.
+/// Why options of the flight recorder are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError {
-    /// An option without --before and --overwrite.
+    /// This option, without --before and --overwrite.
     #[error("{0} needs samples that stay in rings; add --before TIME, for example --before 10s")]
     NothingKept(&'static str),
     /// --switch-output without --overwrite.
@@ -118,8 +118,8 @@ fn parse_gap(text: &str) -> Result<Duration, String> {
 }
 
 impl FlightOptions {
-    /// Returns the plan of a flight recorder, or the plan of an ordinary recording if none was asked for. `selection` has the
-    /// tasks and CPUs of the recording, without a command.
+    /// Returns the plan of a flight recorder, or the plan of an ordinary recording if no option requests a flight
+    /// recorder. `selection` contains the tasks and CPUs of the recording, but no command.
     pub fn plan(self, record: RecordPlan, selection: Selection) -> Result<Planned, OptionError> {
         let is_kept = self.before.is_some() || self.overwrite || !self.switch_output_event.is_empty();
         if !is_kept {
@@ -163,7 +163,7 @@ impl FlightOptions {
         })))
     }
 
-    /// Fails if an option has no meaning, because no samples stay in rings.
+    /// Fails if one of these options is given although no samples stay in rings.
     fn refuse_without_rings(&self) -> Result<(), FlightError> {
         if self.switch_output.is_some() {
             return Err(FlightError::NotOverwritten);

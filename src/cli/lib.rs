@@ -1,25 +1,25 @@
-//! The command line, and the executable `perf-prof`: argv to options to plans, help texts, and the commands that
-//! inspect the machine.
+//! The command line and the executable `perf-prof`. Parses argv to options and makes plans of them, prints help texts,
+//! and contains the commands that inspect the machine.
 //!
-//! This wing is the only one that knows argv. Its room `native` is the native module of the Python package.
+//! This crate is the only one that knows argv. Its module `native` is the native module of the Python package.
 //!
 //! # Where a change goes
 //!
-//! * an option of `python`: `python/options.rs`, its place in the draft in `python/plan.rs`; several recordings:
-//!   `python/inputs.rs`
+//! * an option of `python`: `python/options.rs`, where it goes into the `Draft` of the run: `python/plan.rs`; several
+//!   recordings: `python/inputs.rs`
 //! * `serve`, which is `python` with `--listen`: `python/serve.rs`
 //! * an option of `trace`, `top` and `hist`: `watch/options.rs` (all), `watch/tally.rs` (`top` and `hist`), or the file
 //!   of the command
 //! * `-a -C -p -t -c -F` of several commands: `targets.rs`; how messages spell options: `option_error.rs`
 //! * an option of `script` for text: `script/mod.rs`, `script/recording.rs` (also of `report` and `export`); for
 //!   scripts of perf: `script/program.rs`, `script/folders.rs` (where they are), `script/wrappers.rs` (`NAME-record`)
-//! * an option of perf that changes nothing, under the name `perf`: `as_perf.rs`
-//! * how counts of `stat` are shown: `stat/table.rs`, `stat/json.rs`
+//! * an option of perf that has no effect, under the name `perf`: `as_perf.rs`
+//! * how `stat` shows counts: `stat/table.rs`, `stat/json.rs`
 //! * what `help WORD` finds: `build/` (documents, stubs and scripts, at build time), `help/commands.rs`,
-//!   `help/events.rs`, `help/texts.rs`, `help/synonyms.rs` (other words)
+//!   `help/events.rs`, `help/texts.rs`, `help/synonyms.rs` (synonyms)
 //! * what shells complete: `completions/values.rs`, and the files in `python/wheel/data/share/` of the repository
-//! * the form of manual pages: `man.rs`
-//! * the scripts that are part of the program, and how they are run by name: `shipped.rs`
+//! * the layout of manual pages: `man.rs`
+//! * the scripts that are embedded in the program, and how they are run by name: `shipped.rs`
 //! * the command of the installed package: `main` in `native.rs`, `python/perf_prof/__main__.py`
 
 mod as_perf;
@@ -116,8 +116,8 @@ enum Subcommands {
     Help(help::Help),
 }
 
-/// Returns all commands. `python` and `serve` are included only for the help text, because their arguments are split
-/// before clap parses them.
+/// Returns all commands. `python` and `serve` are included for the help text only: their arguments are split before
+/// clap parses them.
 fn program() -> clap::Command {
     let commands = Program::command();
     #[cfg(feature = "python")]
@@ -127,7 +127,7 @@ fn program() -> clap::Command {
 
 /// Runs the command line `argv`, whose first word is the name of the program.
 pub fn main(argv: &[OsString]) -> ExitStatus {
-    // Only reads of tracefs use the capability to read any file.
+    // Only reads of tracefs use CAP_DAC_READ_SEARCH, the right to read any file.
     capability::hold_back_right_to_read();
     let wrong_usage = if as_perf::is_started_as_perf(argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
     run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
@@ -141,7 +141,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         #[cfg(feature = "python")]
         Some("run") if shipped::Run::names_script(argv) => return shipped::Run::of(argv).run(argv),
         Some(line) if line.starts_with("python ") => {
-            // The kernel passes all options of a shebang line as one argument.
+            // The kernel passes all options of a `#!` line as one argument.
             let message = "the first line of the script passes all options as one argument";
             return Err(Failure::Usage(message.into(), "write `#!/usr/bin/env -S perf-prof python` instead".into()));
         }

@@ -52,9 +52,9 @@ pub struct List {
 
 /// The `kind` of a tracepoint.
 const TRACEPOINT: &str = "tracepoint";
-/// The `kind` of a built-in source that is made of several events.
+/// The `kind` of a built-in source whose events are made of several other events.
 const SPAN_SOURCE: &str = "built-in source";
-/// The `kind` of a function that probes can trace.
+/// The `kind` of a function that a probe can trace.
 const FUNCTION: &str = "function";
 /// The `kind` of a static probe (USDT).
 const STATIC_PROBE: &str = "static probe";
@@ -63,7 +63,7 @@ const STATIC_PROBE: &str = "static probe";
 #[derive(Serialize)]
 struct EventRow<'a> {
     event: &'a str,
-    /// [`TRACEPOINT`], [`FUNCTION`], or the name of another kind of event.
+    /// [`TRACEPOINT`], [`FUNCTION`], or the name of another kind.
     kind: &'static str,
     /// The system of a tracepoint; `None` for other events.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,12 +74,12 @@ struct EventRow<'a> {
     /// The description of a built-in source.
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<&'static str>,
-    /// An example of a selector of the source, with options.
+    /// An example of a selector of the source, with its options.
     #[serde(skip_serializing_if = "Option::is_none")]
     example: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<FieldRow>>,
-    /// The addresses at which a static probe is in its file.
+    /// The addresses of a static probe in its file.
     #[serde(skip_serializing_if = "Option::is_none")]
     places: Option<Vec<PlaceRow>>,
 }
@@ -93,18 +93,18 @@ struct FieldRow {
     /// True if the value can be negative; `None` if the value is not a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     signed: Option<bool>,
-    /// The size in the record, in bytes. For an array stored elsewhere in the record (`__data_loc`, `__rel_loc`), the
-    /// size of its locator.
+    /// The size of the field in the record, in bytes. If an array is stored elsewhere in the record (`__data_loc`,
+    /// `__rel_loc`), the size of its locator.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     c_type: Option<String>,
-    /// The Python expression that reads the field, if it is not `event.name`.
+    /// The Python expression that reads the field; `None` if it is `event.NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     access: Option<String>,
-    /// A description of the value. Only members of samples have it, because they have no C type.
+    /// A description of the value. Only members of samples have a description, because they have no C type.
     #[serde(skip_serializing_if = "Option::is_none")]
     meaning: Option<&'static str>,
 }
@@ -112,7 +112,7 @@ struct FieldRow {
 impl List {
     /// Prints the list.
     pub fn run(&self) -> Result<ExitStatus, Failure> {
-        // A user without permission for tracefs can still list and use all events other than tracepoints.
+        // A user without permission to read tracefs can still list and use all other events.
         let (tracefs, text, closed) = match Tracefs::find().and_then(|found| Ok((found.available_events()?, found))) {
             Ok((text, found)) => (found, text, None),
             Err(error) => (Tracefs::at_usual_place(), String::new(), Some(error)),
@@ -165,8 +165,8 @@ impl List {
         }
     }
 
-    /// Returns the row of an event; `None` if the event was removed in the meantime: another program may remove its
-    /// probes at any time.
+    /// Returns the row of an event. Returns `None` if the event was removed in the meantime: another program may remove
+    /// its probes at any time.
     fn row<'a>(
         &self,
         tracefs: &Tracefs,
@@ -177,7 +177,7 @@ impl List {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
         let mut row = EventRow { system, name, ..EventRow::new(event, kind) };
-        // In a selector of the source `function`, a probe follows the name of the source.
+        // A selector of the source `function` is the name of the source, a colon, and a probe.
         let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
         let definition = of_source.and_then(source::source);
         row.about = definition.map(|source| source.about);
@@ -222,8 +222,8 @@ fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<Fiel
     Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
 }
 
-/// Returns the events that match any of `globs`, or all events if there is no glob. Fails if a glob has no match.
-/// `closed` is the reason if `events` has no tracepoints.
+/// Returns the events that match any of `globs`, or all events if there are no globs. Fails if a glob has no match. If
+/// `events` contains no tracepoints, `closed` is the reason.
 fn select_events<'a>(
     globs: &[String],
     events: &[(&'a str, &'static str)],
@@ -254,7 +254,8 @@ fn select_events<'a>(
     Ok(events.iter().filter(|(event, _)| chosen(event)).copied().collect())
 }
 
-/// Returns whether `glob` matches the event `system:name`. A glob without a colon may match the system or the name.
+/// Returns whether `glob` matches the event `system:name`. A glob without a colon may match either the system or the
+/// name.
 fn matches_event(glob: &str, event: &str) -> bool {
     let (system, name) = event.split_once(':').unwrap_or((event, ""));
     match glob.split_once(':') {
@@ -291,8 +292,8 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
 
 impl FieldRow {
     fn new(field: &Field) -> Self {
-        // An argument of a system call may be narrower than its slot in the record. A script gets the argument, so this
-        // is the argument's size.
+        // An argument of a system call may be smaller than its slot in the record. `size` is the size of the argument,
+        // because the script gets the argument.
         let number = field.number();
         let size = number.map_or(field.size, |number| number.width.into());
         let (python, c_type) = (python_type(field), Some(field.c_type()));

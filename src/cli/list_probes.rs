@@ -1,4 +1,4 @@
-//! The part of `perf-prof list` for patterns of probes: functions and static probes of programs and libraries.
+//! The part of `perf-prof list` that lists probes: functions and static probes (USDT) of programs and libraries.
 
 use anyhow::{Context, Result, bail};
 use perf_prof_format::spec::{EventKind, Probe, ProbeKind, SpanEvents, parse_events};
@@ -8,27 +8,28 @@ use serde::Serialize;
 /// The arguments of `list`, and the probes that they match.
 #[derive(Default)]
 pub struct Patterns {
-    /// The selectors of functions. A selector of the source `function` comes with the name of the source.
+    /// The selectors of the functions that match. If the selector is for the source `function`, it comes with the name
+    /// of the source.
     pub functions: Vec<(String, Option<String>)>,
-    /// The static probes, each with its selector.
+    /// The static probes that match, each with its selector.
     pub probes: Vec<(String, FoundProbe)>,
-    /// The patterns that are not for probes.
+    /// The patterns that do not select probes.
     pub others: Vec<String>,
 }
 
-/// An address at which a static probe is in its file, as `--json` prints it.
+/// An address of a static probe in its file, as `--json` prints it.
 #[derive(Serialize)]
 pub struct PlaceRow {
     /// The address, as `objdump` shows it.
     pub address: u64,
     /// The registers and memory that contain the arguments, in the notation of the file.
     pub arguments: String,
-    /// Whether the program may skip the probe while no tracer uses it.
+    /// True if the program may skip the probe while no tracer uses it.
     pub semaphore: bool,
 }
 
 impl Patterns {
-    /// Finds the functions and static probes that match patterns, in the files that `processes` see.
+    /// Finds the functions and static probes that match the patterns, in the files that the processes `processes` see.
     pub fn find(patterns: &[String], processes: &[u32]) -> Result<Patterns> {
         let mut found = Patterns::default();
         for pattern in patterns {
@@ -71,7 +72,7 @@ fn functions(pattern: &str, probe: &Probe, processes: &[u32]) -> Result<Vec<Stri
 }
 
 impl PlaceRow {
-    /// Returns the addresses at which a static probe is in its file.
+    /// Returns the addresses of a static probe in its file.
     pub fn all(found: &FoundProbe) -> Vec<PlaceRow> {
         let row = |place: &selectors::Place| PlaceRow {
             address: place.address,
@@ -89,7 +90,7 @@ impl PlaceRow {
     }
 }
 
-/// Returns the size in bytes and the sign of an argument; `None` if the kernel cannot read the argument.
+/// Returns the size in bytes and the sign of an argument; `None` if the kernel cannot read it.
 pub fn number_of(field: &StaticField) -> Option<(usize, bool)> {
     let name = field.type_name.as_ref().ok()?;
     let bits: usize = name.get(1..)?.parse().ok()?;

@@ -83,14 +83,14 @@ fn page(command: &Command, name: &str, see_also: &[&str], out: &mut impl Write) 
     roff.to_writer(out)
 }
 
-/// Returns the date of the pages: the date in SOURCE_DATE_EPOCH if it is set, otherwise today. With SOURCE_DATE_EPOCH,
-/// each build of a package gives the same files.
+/// Returns the date of the pages: the date in SOURCE_DATE_EPOCH if this variable is set, otherwise today. With
+/// SOURCE_DATE_EPOCH, each build of a package writes the same files.
 fn date() -> String {
     let set = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| DateTime::from_timestamp(seconds.parse().ok()?, 0));
     set.unwrap_or_else(Utc::now).format("%Y-%m-%d").to_string()
 }
 
-/// Adds the possible values of an option to its text, as `--help` does, because a separate list would be longer.
+/// Adds the possible values of an option to its help text, as `--help` does. A separate list would be longer.
 fn with_values_in_text(arg: Arg) -> Arg {
     let values = arg.get_possible_values();
     let names: Vec<&str> = values.iter().filter(|value| !value.is_hide_set()).map(PossibleValue::get_name).collect();
@@ -101,8 +101,8 @@ fn with_values_in_text(arg: Arg) -> Arg {
     arg.help(format!("{text} [possible values: {}]", names.join(", "))).hide_possible_values(true)
 }
 
-/// Adds the text after the options. A line such as `Examples:`, followed by indented lines, is the head of a section.
-/// Indented lines keep their breaks and columns.
+/// Adds the text after the options. A line such as `Examples:`, followed by indented lines, becomes the heading of a
+/// section. Indented lines keep their line breaks and columns.
 fn epilogue(roff: &mut Roff, text: &str) {
     let lines: Vec<&str> = text.lines().collect();
     let is_indented = |line: &str| line.starts_with(' ');
@@ -123,7 +123,7 @@ fn epilogue(roff: &mut Roff, text: &str) {
             }
         } else if is_head(&lines, line, at) {
             let head = line.trim_end_matches(':');
-            // A head with a command keeps its case.
+            // A heading that contains a command keeps its case.
             let head = if head.contains('`') { head.to_owned() } else { head.to_uppercase() };
             roff.control("SH", [head.as_str()]);
         } else {

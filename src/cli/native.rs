@@ -1,5 +1,5 @@
-//! The native module `perf_prof._native`: the rooms add their functions and classes to it. The package `perf_prof` in
-//! `python/` shows them to programs.
+//! The native module `perf_prof._native`: other modules add their functions and classes to it. The package `perf_prof`
+//! in `python/` exports them to programs.
 
 use std::{
     ffi::OsString,
@@ -20,22 +20,22 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::name_package(module)
 }
 
-/// Makes the module importable in the embedded interpreter, which is started later.
+/// Makes the module importable in the embedded interpreter. Called before the interpreter is started.
 pub fn register() {
     script::set_native(_native::__pyo3_init);
 }
 
-/// Runs the command line in this interpreter, which also runs the scripts. `argv` starts with the name of the program.
-/// Returns the exit status.
+/// Runs the command line in this interpreter, which also runs the scripts. The first word of `argv` is the name of the
+/// program. Returns the exit status.
 #[pyfunction]
 fn main(py: Python<'_>, argv: Vec<OsString>) -> u8 {
     py.detach(|| {
-        // Python's own handlers only set a flag for Python code (for example for SIGINT), but most commands run no
-        // Python code.
+        // Python's own signal handlers only set a flag that Python code checks (for example for SIGINT). Most commands
+        // run no Python code, so default handlers are needed.
         let signals = WithoutPython::set();
         let status = crate::main(&argv).0;
         drop(signals);
-        // An executable flushes its output when it exits. Errors were reported when the text was written.
+        // An executable flushes its output when it exits. Errors were already reported when the text was written.
         let _ = io::stdout().flush();
         status
     })

@@ -1,5 +1,5 @@
-//! `perf-prof parallel`: divides a recording into parts, and runs a command once for each part, several at the same
-//! time. The command reads the recording.
+//! `perf-prof parallel`: divides a recording into parts, and runs a command for each part, several at the same time.
+//! Each command reads the recording itself.
 
 use std::{
     env,
@@ -56,12 +56,12 @@ Examples:
 If a script counts events, each job has only the counts of its part. To get one result of a script, use \
 `perf-prof python --jobs`.";
 
-/// The commands that can be divided.
+/// The commands that can run on a part.
 const DIVISIBLE_COMMANDS: &str = "commands that can be divided: `perf-prof python --input FILE SCRIPT`, `perf-prof script`, \
                          `perf script` of perf itself, and a script with a first line that runs perf-prof; use -p to \
                          pipe their output";
 
-/// The folder for the files of the jobs if the user names none.
+/// The default folder for the files of the jobs.
 const USUAL_FOLDER: &str = "parallel-perf-output";
 
 /// Divide a recording into parts and run a command on all parts at the same time
@@ -109,12 +109,12 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a length of time, such as 0.5".to_owned())
 }
 
-/// Returns whether a word is the name or path of a script with a first line that runs `perf-prof python`.
+/// Returns whether a word names a script whose first line runs `perf-prof python`.
 fn is_perf_prof_script(word: &OsStr) -> bool {
     const MOST: u64 = 4096;
     let first_line = |path: PathBuf| {
         let mut text = Vec::new();
-        // Only regular files are opened: opening a named pipe would block.
+        // Only regular files are opened, because opening a named pipe would block.
         let file = fs::metadata(&path).ok().filter(fs::Metadata::is_file).and_then(|_| File::open(&path).ok())?;
         file.take(MOST).read_to_end(&mut text).ok()?;
         let line = text.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
@@ -127,7 +127,7 @@ fn is_perf_prof_script(word: &OsStr) -> bool {
             .any(|two| two[0].rsplit('/').next().is_some_and(|name| name == "perf-prof") && two[1] == "python")
     };
     let path = Path::new(word);
-    // Search the file as execvp does: in PATH if the word has no slash.
+    // The file is searched as execvp does: in PATH if the word contains no slash.
     let found = if word.as_encoded_bytes().contains(&b'/') {
         Some(path.to_owned())
     } else {
@@ -164,8 +164,8 @@ impl Parallel {
         self.output_dir.as_deref().unwrap_or(Path::new(USUAL_FOLDER))
     }
 
-    /// Creates the output folder. Fails if it is not empty, because files of an earlier run would be mixed with those
-    /// of this run. The usual folder, which the user did not name, must not exist yet: another user may have put a link
+    /// Creates the output folder. Fails if the folder is not empty, because files of an earlier run would be mixed with
+    /// files of this run. If the user did not name the folder, it must not exist yet: another user may have put a link
     /// or a folder there.
     fn make_output_folder(&self) -> anyhow::Result<()> {
         let folder = self.output_dir().display();
@@ -201,8 +201,7 @@ impl Parallel {
         if input == Path::new("-") {
             bail!("a pipe cannot be divided: write the recording to a file first");
         }
-        // The jobs check the owner of the recording too. The command's option -f turns their check off, so it turns off
-        // this check as well.
+        // The jobs check the owner of the recording too. The option -f of the command turns off both checks.
         let force = self.command.iter().any(|word| word == "-f" || word == "--force");
         let recorded = read_extent(&input, &ReadLimits { owner: owner(force), memory: None })?;
         if self.per_cpu && recorded.cpus.is_empty() {
@@ -235,7 +234,7 @@ impl Parallel {
         Ok(jobs)
     }
 
-    /// Reports which files contain messages of successful jobs, and removes files without useful messages.
+    /// Reports which files contain messages of successful jobs. Removes files without useful messages.
     fn report_messages(&self, jobs: &[Job]) -> anyhow::Result<()> {
         let mut without_samples = Vec::new();
         for job in jobs {
@@ -299,13 +298,13 @@ impl Parallel {
     }
 }
 
-/// The content of a job's file with messages.
+/// What the message file of a job contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageContent {
     /// Nothing, or only the line that a successful replay prints about the loaded script.
     Empty,
     /// Only the line about the script, and the message that no sample of the part was selected. A job cannot know
-    /// whether this is a mistake, because other parts may have samples.
+    /// whether this is a mistake, because other parts may contain samples.
     NoSample,
     /// Messages that the user should read.
     Messages,
@@ -324,7 +323,7 @@ fn classify_messages(messages: &Path) -> io::Result<MessageContent> {
     })
 }
 
-/// Returns the times and CPUs of a recording: from its header if possible, otherwise by reading all of its records.
+/// Returns the times and CPUs of a recording. They come from its header if possible, otherwise from all of its records.
 fn read_extent(path: &Path, limits: &ReadLimits) -> anyhow::Result<RecordingExtent> {
     let mut recording = open::open(path, limits)?;
     let Some((start, end)) = recording.times()? else {

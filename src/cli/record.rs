@@ -1,4 +1,4 @@
-//! The options of `perf-prof record`, and the plan made from them.
+//! The options of `perf-prof record`, and its plan.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -175,7 +175,7 @@ impl Record {
         })
     }
 
-    /// Uses the defaults of `perf record` for the event, if none is selected, and for the rate.
+    /// Uses the default event of `perf record` if the user selects none, and the default rate of `perf record`.
     pub fn use_defaults_of_perf(&mut self) {
         if self.events.is_empty() {
             self.events.push(as_perf::default_event().to_owned());
@@ -236,8 +236,8 @@ impl Record {
     }
 }
 
-/// Returns whether these arguments of `record` contain a command. Returns false for wrong arguments, which the recorder
-/// reports.
+/// Returns whether these arguments of `record` contain a command. Returns false for wrong arguments; the recorder
+/// reports them.
 #[cfg(feature = "python")]
 pub(super) fn has_command(args: &[OsString]) -> bool {
     let words = std::iter::once(OsString::from("record")).chain(args.iter().cloned());

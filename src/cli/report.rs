@@ -1,4 +1,4 @@
-//! The options of `perf-prof report`, and the plan made from them.
+//! The options of `perf-prof report`, and its plan.
 
 use std::{ffi::OsStr, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! `perf-prof scripts` and `perf-prof run NAME`: the scripts that are part of perf-prof, in every installation.
+//! `perf-prof scripts` and `perf-prof run NAME`: the scripts that are embedded in perf-prof.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use perf_prof_system::output;
 
 use super::{failure::Failure, python};
 
-/// A script that is part of perf-prof.
+/// A script that is embedded in perf-prof.
 struct Shipped {
     name: &'static str,
     text: &'static str,
@@ -87,8 +87,8 @@ impl Scripts {
 }
 
 impl Run {
-    /// Returns whether the word after `run` is a script. If so, clap must not parse the words behind it, because an option such
-    /// as `--help` belongs to the script.
+    /// Returns whether the word after `run` is a script. If so, clap must not parse the words after it, because an
+    /// option such as `--help` belongs to the script.
     pub fn names_script(argv: &[OsString]) -> bool {
         argv.get(2).is_some_and(|name| !name.as_encoded_bytes().starts_with(b"-"))
     }
@@ -104,8 +104,8 @@ impl Run {
         let script = script(&self.name)?;
         let file = ScriptFile::of(script)?;
         let path = file.path();
-        // Use the order in which the kernel starts a script through its first line: the options of this line, the script, the
-        // other options.
+        // The order is that in which the kernel starts a script through its first line: the options of this line, the
+        // script, then all other options.
         let of_program = argv.first().cloned().unwrap_or_else(|| "perf-prof".into());
         let given = python::given(path.as_os_str()).unwrap_or_default();
         let words = [of_program, "python".into()].into_iter().chain(given).chain([path.into()]);
@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// The file of a script that is part of the program, as long as it is needed.
+/// The file of an embedded script. It exists as long as this value.
 pub struct ScriptFile {
     path: PathBuf,
     _folder: ScriptFolder,
@@ -133,13 +133,13 @@ impl ScriptFile {
     }
 }
 
-/// Returns the file of the script with this name; `None` if there is no such script. A file of this name in the current folder
-/// may be anybody's; its path is `./NAME`.
+/// Returns the file of the script with this name; `None` if no such script is embedded. A file of this name in the
+/// current folder is not used, because it may belong to anybody. The user can run it as `./NAME`.
 pub fn file_of(name: &OsStr) -> Result<Option<ScriptFile>, Failure> {
     SHIPPED.iter().find(|script| name == script.name).map(ScriptFile::of).transpose()
 }
 
-/// Returns the script with this name, which may end in `.py`.
+/// Returns the embedded script with this name. The name may end in `.py`.
 fn script(name: &str) -> Result<&'static Shipped, Failure> {
     let name = name.strip_suffix(".py").unwrap_or(name);
     SHIPPED.iter().find(|script| script.name == name).ok_or_else(|| {
@@ -154,15 +154,15 @@ fn about(text: &str) -> &str {
     text.split_once("\"\"\"").and_then(|(_, docstring)| docstring.lines().next()).unwrap_or_default()
 }
 
-/// A folder for the script's file. Only this user can use the folder. It exists during the run, because tools and
-/// messages show the path of the script.
+/// A folder for the script's file, which only this user can use. It exists during the run, because tools and messages
+/// show the path of the script.
 struct ScriptFolder(PathBuf);
 
 impl ScriptFolder {
     fn new() -> Result<ScriptFolder, Failure> {
         let in_folder = env::temp_dir();
-        // An earlier run with the same process id may have left a folder of this name, and it may belong to another user. So an
-        // existing folder is not used.
+        // An earlier run with the same process id may have left a folder of this name, and the folder may belong to
+        // another user. So an existing folder is not used.
         for number in 0..u16::MAX {
             let path = in_folder.join(format!("perf-prof-run-{}-{number}", process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
@@ -177,7 +177,7 @@ impl ScriptFolder {
 
 impl Drop for ScriptFolder {
     fn drop(&mut self) {
-        // Ignore an error: the folder is among the temporary files, and nothing depends on its removal.
+        // An error is ignored: the folder is among the temporary files, and nothing depends on its removal.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -94,10 +94,10 @@ impl Stubs {
     }
 }
 
-/// Returns the event types that a live run of these events would have, without opening the events.
+/// Returns the event types that a live run of these events would have. Opens no events.
 fn types_of_kernel(events: Vec<EventSpec>) -> anyhow::Result<Vec<EventType>> {
     let plan = Capture { events, ..Capture::default() };
-    // No event is opened here, so the same event may be selected several times.
+    // No event is opened, so the same event may be selected several times.
     let Selection { events: selected, derived, .. } =
         perf_prof_session::live::select::resolve(&plan, &unprivileged::tracefs(&plan)?)?;
     let layouts = perf_prof_capture::Capture::layouts(&requests::requests(&plan, &selected)?);

@@ -1,4 +1,4 @@
-//! The options of several commands that select the target of live events and the rate of samples.
+//! The options of several commands that select the target of live events, and the sample rate.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use perf_prof_system::output;
 
 use super::option_error::option_name;
 
-/// The target: all CPUs, some of them, processes, threads or cgroups.
+/// The target: all CPUs, some CPUs, processes, threads or cgroups.
 #[derive(Args, Clone, Debug)]
 pub struct TargetOptions {
     /// All CPUs; with a command, for as long as it runs
@@ -30,7 +30,7 @@ pub struct TargetOptions {
     pub exec: Vec<OsString>,
 }
 
-/// The cgroups of `-G` in perf, for the commands that have this option in perf.
+/// The option `-G` of perf, for those commands that have it in perf.
 #[derive(Args, Clone, Debug)]
 pub struct EventCgroups {
     /// As in perf: the cgroup of all events, or a list with one cgroup for each event
@@ -39,8 +39,8 @@ pub struct EventCgroups {
 }
 
 impl EventCgroups {
-    /// Adds the cgroups to a selection, if there are any. Returns whether all events are attached to one cgroup, or
-    /// each event to its own.
+    /// Adds the cgroups to a selection, if there are any. Returns whether all events are attached to the same cgroup,
+    /// or each event to its own cgroup.
     pub fn add_to(self, selection: &mut Selection) -> CgroupsOfEvents {
         let of_events = if self.cgroup.len() > 1 { CgroupsOfEvents::OneEach } else { CgroupsOfEvents::All };
         selection.cgroups.extend(self.cgroup);
@@ -48,8 +48,8 @@ impl EventCgroups {
     }
 }
 
-/// Returns a function that makes the help of `-p` and `-t` say that `ends`, for example "the run", ends when the selected tasks
-/// have exited.
+/// Returns a function that changes the help of `-p` and `-t`. The help then says what ends when the selected tasks have
+/// exited; `ends` is for example "the run".
 pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     move |arg| {
         let tasks = match arg.get_id().as_str() {
@@ -61,8 +61,8 @@ pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     }
 }
 
-/// Changes the target options for commands that also read recordings: adds longer names, and lets the user select the samples
-/// of idle tasks.
+/// Changes the target options for commands that also read recordings. Adds longer names, and accepts the id 0, which
+/// selects samples of idle tasks.
 pub fn or_samples(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "cpus" => arg.alias("cpus").help("Only these CPUs, for example 0-3,7"),
@@ -74,12 +74,12 @@ pub fn or_samples(arg: Arg) -> Arg {
 }
 
 impl TargetOptions {
-    /// Returns the command to run. `command` is the command after the options.
+    /// Returns the command to run. `command` contains the words after the options.
     pub fn command(&self, command: Vec<OsString>) -> Vec<OsString> {
         if self.exec.is_empty() { command } else { self.exec.clone() }
     }
 
-    /// Returns the selection. `command` is the command after the options.
+    /// Returns the selection. `command` contains the words after the options.
     pub fn selection(self, command: Vec<OsString>) -> Selection {
         let command = self.command(command);
         let all_cpus = if self.all_cpus { AllCpus::Target } else { AllCpus::NotSelected };
@@ -89,7 +89,7 @@ impl TargetOptions {
     }
 }
 
-/// Prints a message if `-a` has no effect. As in perf, tasks are a more precise target than all CPUs.
+/// Prints a message if `-a` has no effect: if tasks are selected too, they are the target, as in perf.
 pub fn say_what_has_no_effect(selection: &Selection, verbosity: Verbosity) {
     if let (Some(tasks), AllCpus::Target, true) = (selection.tasks(), selection.all_cpus, verbosity > Verbosity::Quiet)
     {

@@ -10,8 +10,8 @@ use perf_prof_format::spec::parse_interval;
 use perf_prof_session::plan::{InKernel, InterpreterFrameUse, Owner, Verbosity};
 use perf_prof_system::shell::shell_quote;
 
-/// Parses the interval of `-i`. If the text is a file, the error mentions --input, because other commands take a recording with
-/// `-i`.
+/// Parses the interval of `-i`. If the text is the path of a file, the error mentions --input, because other commands
+/// take a recording with `-i`.
 pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     parse_interval(text).map_err(|error| match Path::new(text).exists() {
         true => format!("{error}; --input {} reads the recording", shell_quote(text)),
@@ -19,11 +19,11 @@ pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A number without a unit that is smaller than this one probably means seconds, not milliseconds.
+/// A number below this one, without a unit, probably means seconds and not milliseconds.
 const FEW: u64 = 100;
 
-/// Parses how long a run lasts. A number without a unit means milliseconds, as for `-i`. A small number needs a unit, because
-/// nobody wants a run of 5 ms.
+/// Parses the duration of a run. A number without a unit means milliseconds, as for `-i`. A small number needs a unit,
+/// because nobody wants a run of 5 ms.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<u64>() {
         Ok(number) if number < FEW => Err(format!("`{number}` has no unit; write {number}s, or {number}ms")),
@@ -31,7 +31,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns the owners of recordings that may be read. `force` is the option -f.
+/// Returns whose recordings may be read. `force` is true if -f was given.
 pub fn owner(force: bool) -> Owner {
     if force { Owner::Anybody } else { Owner::UserOrRoot }
 }
@@ -45,7 +45,7 @@ pub fn verbosity(verbose: u8, quiet: bool) -> Verbosity {
     }
 }
 
-/// Whether programs in the kernel do the work for events that are only added up or paired.
+/// Whether BPF programs add up and pair events in the kernel.
 #[derive(Args, Clone, Debug)]
 pub struct InKernelOption {
     /// Add up events and pair system calls in the kernel: auto (the default: if the kernel can), never, or always
@@ -65,7 +65,7 @@ impl InKernelOption {
     }
 }
 
-/// How call chains of Python programs are shown.
+/// Whether callchains show the functions of Python programs.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct PythonFramesOption {
     /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native

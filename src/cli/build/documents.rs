@@ -1,5 +1,5 @@
-//! Reads the documents for the index of `perf-prof help WORD`. The result is their sections, each with its rows of
-//! tables and its sentences.
+//! Reads the documents for the index of `perf-prof help WORD`. Returns the sections of the documents, each with its
+//! table rows and its sentences.
 
 use std::{fs, path::Path};
 
@@ -44,17 +44,17 @@ enum Line<'a> {
     Heading(&'a str),
     /// A row of a table.
     Row,
-    /// The line between the head of a table and its rows.
+    /// The line between the header and the rows of a table.
     Rule,
     Code,
     /// The first or the last line of a block of code.
     Fence,
-    /// The start of a part that is generated from help texts or stubs. The index skips such a part, because the
-    /// original texts are in the index.
+    /// The start of a part that is generated from help texts or stubs. The index skips this part, because the help
+    /// texts and stubs themselves are in the index.
     Generated,
     /// The end of a generated part.
     EndOfGenerated,
-    /// The first line of an item of a list.
+    /// The first line of a list item.
     Item(&'a str),
     Text(&'a str),
     Empty,
@@ -120,7 +120,7 @@ fn end_paragraph(paragraph: &mut String, section: Option<&mut Section>) {
     }
 }
 
-/// Adds a line of code if it is a command or a selector. Any other code would cause meaningless hits.
+/// Adds a line of code if it is a command or a selector. All other code would cause meaningless hits.
 fn add_command(section: Option<&mut Section>, line: &str) {
     let line = line.trim();
     if let Some(section) = section
@@ -130,13 +130,13 @@ fn add_command(section: Option<&mut Section>, line: &str) {
     }
 }
 
-/// Returns the cells of a row. There is at least one.
+/// Returns the cells of a table row. There is at least one cell.
 fn cells(line: &str) -> Vec<String> {
     let line = line.trim().trim_start_matches('|').trim_end_matches('|').replace("\\|", "\u{1}");
     line.split('|').map(|cell| plain(cell.trim()).replace('\u{1}', "|")).collect()
 }
 
-/// Adds a row of a table. The first cell is its name, and the other cells are its text.
+/// Adds a table row. The first cell is the name of the row, and the other cells are its text.
 fn add_row(section: Option<&mut Section>, head: &str, mut cells: Vec<String>) {
     let name = cells.remove(0).replace('`', "");
     cells.retain(|cell| !cell.is_empty());
@@ -145,7 +145,7 @@ fn add_row(section: Option<&mut Section>, head: &str, mut cells: Vec<String>) {
     }
 }
 
-/// Returns a text without the marks of Markdown, except for backticks.
+/// Returns a text without the markup of Markdown, except for backticks.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

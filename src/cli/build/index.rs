@@ -1,22 +1,22 @@
-//! The sections of the index that `perf-prof help WORD` searches, and their encoding as text in the executable.
+//! The sections of the index that `perf-prof help WORD` searches, and their text form in the executable.
 
 /// An entry of the index: a section of a document, a script, or a part of the package `perf_prof`.
 pub struct Section {
-    /// The kind of the section, for the reader of the index.
+    /// The kind of the section. `help/texts.rs` maps it to the kind of an entry.
     pub kind: &'static str,
-    /// The command or document in which the user can read on.
+    /// The command or document where the user can read more.
     pub place: String,
-    /// Its name.
+    /// The name of the section.
     pub name: String,
-    /// The rows of its tables, or the options of a script.
+    /// The rows of its tables. For a script: its options.
     pub rows: Vec<Row>,
-    /// Its text: a sentence or a command on each line.
+    /// The text of the section: each line is a sentence or a command.
     pub lines: Vec<String>,
 }
 
 /// A row of a table.
 pub struct Row {
-    /// The head of the table's first column.
+    /// The header of the table's first column.
     pub head: String,
     /// The first cell.
     pub name: String,
@@ -25,20 +25,19 @@ pub struct Row {
 }
 
 impl Section {
-    /// Returns a section without text.
     pub fn new(kind: &'static str, place: String, name: String) -> Section {
         Section { kind, place, name, rows: Vec::new(), lines: Vec::new() }
     }
 
-    /// Removes everything but the heading and the first sentence.
+    /// Removes everything except the heading and the first sentence.
     pub fn keep_heading(&mut self) {
         self.kind = "design";
         self.rows.clear();
         self.lines.truncate(1);
     }
 
-    /// Returns the section as text: a line for the section, one for each row and one for each line of its text. The
-    /// first character is the kind of the line. Tabs separate the parts of a line.
+    /// Returns the section as text: a line for the section, a line for each row, and a line for each of its `lines`.
+    /// The first character of a line is its kind. Tabs separate the parts of a line.
     fn text(&self) -> String {
         let head = format!("#{}\t{}\t{}\n", self.kind, self.place, self.name);
         let rows = self.rows.iter().map(|row| format!("|{}\t{}\t{}\n", row.head, row.name, row.text));
@@ -47,7 +46,6 @@ impl Section {
     }
 }
 
-/// Returns the text of an index.
 pub fn text(sections: &[Section]) -> String {
     sections.iter().map(Section::text).collect()
 }

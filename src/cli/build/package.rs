@@ -4,13 +4,13 @@ use std::{fs, path::Path};
 
 use super::index::{Row, Section, sentences};
 
-/// The documents that describe the package. A name is looked up in them in this order.
+/// The documents that describe the package. A name is searched in these documents in this order.
 const DOCUMENTS: [&str; 4] = ["docs/reference.md", "docs/library.md", "docs/aggregators.md", "docs/testing.md"];
 
-/// The document for names that none of [`DOCUMENTS`] mentions.
+/// Where the user can read more about names that none of [`DOCUMENTS`] mentions.
 const MODULE: &str = "docs/reference.md#the-module-perf_prof";
 
-/// The files with the public names of the package. Each comes with the prefix that users write before these names.
+/// The files that define the public names of the package, each with the prefix that users write before its names.
 const FILES: [(&str, &str); 7] = [
     ("_native.pyi", ""),
     ("_runs.py", ""),
@@ -21,8 +21,8 @@ const FILES: [(&str, &str); 7] = [
     ("script.py", "script."),
 ];
 
-/// Returns the functions, classes, methods and members of the package. `documents` are the sections in which the user can read
-/// on.
+/// Returns the functions, classes, methods and members of the package. `documents` contains the sections where the user
+/// can read more.
 pub fn of_package(root: &Path, documents: &[Section]) -> Vec<Section> {
     let folder = root.join("python/perf_prof");
     let read = |file: &str| {
@@ -95,7 +95,7 @@ fn add_file(text: &str, prefix: &str, documents: &[Section], found: &mut Vec<Sec
     }
 }
 
-/// Adds the parameters of a class to its name, as in `Hist(value, by, *, linear)`.
+/// Adds the parameters of a class to the name of its section, as in `Hist(value, by, *, linear)`.
 fn add_parameters(lines: &[&str], class: Option<&mut Section>) {
     let body = lines.iter().take_while(|line| line.is_empty() || line.starts_with(' '));
     let body: Vec<&str> = body.map(|line| line.trim()).collect();
@@ -135,10 +135,10 @@ fn docstring(lines: &[&str]) -> Vec<String> {
     text.split("\n\n").flat_map(|paragraph| sentences(&paragraph.replace('\n', " "))).collect()
 }
 
-/// Returns the place that describes a name: the section with this heading, else the first section with a row about the name,
-/// else the first section that mentions the name.
+/// Returns where a name is described: in the section with this heading. Otherwise, in the first section with a table
+/// row about the name. Otherwise, in the first section that mentions the name.
 fn place_of(name: &str, documents: &[Section]) -> String {
-    // Without parentheses, the name of a function may be an ordinary word or a command.
+    // A function counts only with parentheses, because its name alone may be an ordinary word or a command.
     let is_class = name.starts_with(char::is_uppercase);
     let quoted = [format!("`{name}("), format!("perf_prof.{name}`"), format!("`{name}`")];
     let quoted = if is_class { &quoted[..] } else { &quoted[..2] };
@@ -159,7 +159,7 @@ fn place_of(name: &str, documents: &[Section]) -> String {
     found.map_or_else(|| MODULE.to_owned(), |section| section.place.clone())
 }
 
-/// Returns the shipped scripts: title, options and description.
+/// Returns the sections of the shipped scripts: titles, options and descriptions.
 pub fn of_scripts(root: &Path) -> Vec<Section> {
     println!("cargo::rerun-if-changed=scripts");
     let entries = fs::read_dir(root.join("scripts")).into_iter().flatten().flatten();
@@ -176,7 +176,7 @@ fn script(name: &str, text: &str) -> Section {
     let mut section = Section::new("script", format!("scripts/{name} --usage"), format!("scripts/{name}"));
     let lines: Vec<&str> = text.lines().collect();
     let mut described = docstring(lines.get(1..).unwrap_or_default());
-    // Lines with two blanks in a row are rows of tables.
+    // Lines that contain two spaces in a row are table rows.
     described.retain(|line| !line.starts_with("usage:") && !line.contains("  "));
     section.lines = described;
     section.rows = common_options(text);
@@ -194,7 +194,7 @@ fn script(name: &str, text: &str) -> Section {
     section
 }
 
-/// Returns the options that a script gets from `perf_prof.script.Options`.
+/// Returns the options that a script inherits from `perf_prof.script.Options`.
 fn common_options(text: &str) -> Vec<Row> {
     let asked = text.split_once("Options(__doc__").and_then(|(_, rest)| rest.split(')').next()).unwrap_or_default();
     let common = [
@@ -211,8 +211,8 @@ fn common_options(text: &str) -> Vec<Row> {
     of_script.map(row).collect()
 }
 
-/// Returns the rest of the string literal after `mark`. Returns an empty text if `mark` is not before the next call of
-/// add_argument().
+/// Returns the rest of the string literal that starts with `mark`. Returns an empty text if `mark` does not come before
+/// the next call of add_argument().
 fn after<'a>(call: &'a str, mark: &str) -> &'a str {
     let end = call.find("add_argument(").unwrap_or(call.len());
     call[..end].split_once(mark).and_then(|(_, rest)| rest.split('"').next()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! `perf-prof completions`: prints the completion script for a shell. To get the words that fit, the script calls the
-//! hidden command `perf-prof complete`, because events and scripts differ between machines.
+//! `perf-prof completions`: prints the completion script for a shell. The script calls the hidden command `perf-prof
+//! complete` to get the words that fit, because events and scripts differ between machines.
 
 mod values;
 
@@ -26,7 +26,7 @@ Examples:
   perf-prof completions fish > ~/.config/fish/completions/perf-prof.fish
       complete in every fish";
 
-/// Returns the text of a file that the Python package installs into its environment's `share`.
+/// Returns the text of a file that the Python package installs into the `share` folder of its environment.
 macro_rules! installed {
     ($path:literal) => {
         include_str!(concat!("../../../python/wheel/data/share/", $path))
@@ -72,7 +72,8 @@ pub struct Complete {
 }
 
 impl Complete {
-    /// Prints the words that fit, one per line, each with a tab and one line of explanation if there is one.
+    /// Prints the words that fit, one per line. If a word has an explanation, the line also contains a tab and the
+    /// explanation.
     pub fn run(self, program: Command) -> Result<ExitStatus, Failure> {
         let mut out = io::stdout().lock();
         for candidate in candidates(program, self.words) {
@@ -90,17 +91,17 @@ impl Complete {
 
 fn candidates(program: Command, words: Vec<OsString>) -> Vec<CompletionCandidate> {
     let Some(last) = words.len().checked_sub(1) else { return Vec::new() };
-    // All words after --exec are a command.
+    // All words after --exec belong to the command that is traced.
     let exec = words[..last].iter().position(|word| word == OsStr::new("--exec"));
     let (mut command, words) = match exec {
         Some(at) => (values::command_line(&words[at..last]), words[at..].to_vec()),
         None => (values::with_completers(program, &words[..last]), words),
     };
     let last = words.len() - 1;
-    // If clap reports an error, there are no completions.
+    // If clap reports an error, nothing is completed.
     let folder = env::current_dir().ok();
     let mut found = engine::complete(&mut command, words, last, folder.as_deref()).unwrap_or_default();
-    // A shell reads one candidate per line, so drop candidates with a line break or a tab.
+    // A shell reads one candidate per line. So a candidate that contains a line break or a tab is dropped.
     found.retain(|candidate| !candidate.get_value().as_encoded_bytes().iter().any(|byte| b"\n\t".contains(byte)));
     found
 }

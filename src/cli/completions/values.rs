@@ -19,8 +19,8 @@ use crate::help;
 #[cfg(feature = "python")]
 use crate::script::script_names;
 
-/// Returns all commands, with completers for the values that clap does not know. Clap itself completes options, fixed
-/// values, and values that are paths. `before` are the words before the completed one.
+/// Returns all commands, with completers for the values that clap does not know. clap itself completes options, fixed
+/// values, and values that are paths. `before` contains the words before the word that is completed.
 pub fn with_completers(program: Command, before: &[OsString]) -> Command {
     let all = program.clone();
     program.mut_subcommands(|command| {
@@ -33,7 +33,7 @@ pub fn with_completers(program: Command, before: &[OsString]) -> Command {
     })
 }
 
-/// Returns a command with the arguments of `--exec`: `--exec PROGRAM [ARGS...]`.
+/// Returns a command whose arguments are those of `--exec`: `--exec PROGRAM [ARGS...]`.
 pub fn command_line(before: &[OsString]) -> Command {
     let after = Place::of(before.len() == 1);
     Command::new("exec").disable_help_flag(true).arg(
@@ -45,8 +45,8 @@ pub fn command_line(before: &[OsString]) -> Command {
     )
 }
 
-/// Returns the arguments of `perf-prof python` that are no options. Clap does not know them, because perf-prof parses
-/// them itself.
+/// Returns the positional arguments of `perf-prof python`. clap does not know them, because perf-prof parses them
+/// itself.
 fn arguments_of_python() -> [Arg; 2] {
     [Arg::new("module").index(1).num_args(1), Arg::new("args").index(2).num_args(1..)]
 }
@@ -80,7 +80,7 @@ fn completer(command: &str, arg: &Arg, before: &[OsString], program: &Command) -
     })
 }
 
-/// The place of a word in the command line of a program.
+/// The position of a word in the command line of the traced program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Program,
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// Returns programs and paths for a word of a command line.
+/// Returns the programs and paths that complete a word of the traced command line.
 fn command_words(place: Place, word: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = if place == Place::Program && !word.is_empty() { programs(word) } else { Vec::new() };
     found.extend(PathCompleter::any().complete(word));
@@ -136,7 +136,7 @@ fn script_words(word: &OsStr) -> Vec<CompletionCandidate> {
     named.map(|(name, text)| CompletionCandidate::new(name).help(Some(text.into()))).collect()
 }
 
-/// Returns the words that `perf-prof help` knows and that start with `word`.
+/// Returns the words that start with `word` and that `perf-prof help` finds.
 fn topics(program: &Command, word: &OsStr) -> Vec<CompletionCandidate> {
     let found = help::candidates(program, &word.to_string_lossy()).into_iter();
     found.map(|(name, text)| CompletionCandidate::new(name).help(Some(text.into()))).collect()
@@ -150,11 +150,11 @@ fn event_list(word: &OsStr) -> Vec<CompletionCandidate> {
     events(OsStr::new(last)).into_iter().map(|event| event.add_prefix(before)).collect()
 }
 
-/// Returns the events of this kernel that start like `word`. Before a colon these are the systems of tracepoints,
-/// because a kernel has more than a thousand tracepoints.
+/// Returns the events of this kernel that start with `word`. Without a colon in `word`, returns only the systems of
+/// tracepoints, because a kernel has more than a thousand tracepoints.
 fn events(word: &OsStr) -> Vec<CompletionCandidate> {
     let word = word.to_string_lossy();
-    // If tracefs may not be read, complete only the other events, which can still be used.
+    // If the user may not read tracefs, only the other events are completed. The user can still trace these.
     let text = Tracefs::find().and_then(|found| found.available_events()).unwrap_or_default();
     let tracepoints = text.lines().filter(|event| event.starts_with(&*word));
     if word.contains(':') {

@@ -1,5 +1,5 @@
-//! Checks whether the events of each CPU's idle task arrive. A task sleeps on the CPU. Meanwhile, the switches to the idle task
-//! and away from it are counted.
+//! Checks whether the events of each CPU's idle task arrive. A task sleeps on each CPU. During its sleep, the switches
+//! to the idle task and from the idle task are counted.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -15,11 +15,12 @@ use perf_prof_system::{CallError, perf, procfs, thread::pin, tracefs::Tracefs};
 
 use super::Check;
 
-/// The total time that the task sleeps on a CPU, and the length of one nap.
+/// The total time that the task sleeps on a CPU.
 const SLEEP: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_millis(1);
 
-/// The number of switches to the idle task of a CPU, and of switches away from it. The kernel makes them in pairs.
+/// The number of switches to the idle task of a CPU, and of switches from it. In the kernel, each switch to it is
+/// followed by a switch from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Switches {
     cpu: u32,
@@ -34,7 +35,7 @@ pub(super) fn idle_events() -> Check {
     }
 }
 
-/// Sleeps on all CPUs at the same time, and returns the switches of each CPU.
+/// Sleeps on all CPUs at the same time. Returns the switches of each CPU.
 fn measure() -> anyhow::Result<Vec<Switches>> {
     let id = Tracefs::find()?.id("sched", "sched_switch")?;
     let cpus: Vec<u32> = procfs::online_cpus()?.iter().collect();
@@ -52,7 +53,7 @@ fn measure() -> anyhow::Result<Vec<Switches>> {
     Ok(switches.collect::<Result<_, CallError>>()?)
 }
 
-/// Starts a counter of the switches on a CPU that pass a filter. Returns the descriptor of the counter.
+/// Starts a counter of the switches on a CPU that pass a filter. Returns its descriptor.
 fn count(id: u32, cpu: u32, filter: &std::ffi::CStr) -> Result<OwnedFd, CallError> {
     let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, config: id.into(), ..Default::default() };
     attr.set_disabled(1);
@@ -68,7 +69,8 @@ fn read(counter: &OwnedFd) -> Result<u64, CallError> {
     Ok(count[0])
 }
 
-/// Sleeps on a CPU, if this process may use it. If the CPU has nothing else to do, its idle task runs during each nap.
+/// Sleeps on a CPU, if this process may run there. If the CPU has nothing else to do, its idle task runs during each
+/// nap.
 fn sleep_on(cpu: u32) {
     let cpus: CpuSet = [cpu].into_iter().collect();
     if pin(&cpus).is_ok() {
@@ -83,7 +85,8 @@ fn judge(switches: &[Switches]) -> Check {
     let name = "idle tasks";
     let list =
         |is: fn(&Switches) -> bool| -> CpuSet { switches.iter().filter(|cpu| is(cpu)).map(|cpu| cpu.cpu).collect() };
-    // A CPU is silent only after two switches to its idle task: after one, it may still be idle at the end.
+    // A CPU counts as silent only after two switches to its idle task. After a single one, the CPU may still be idle at
+    // the end.
     let silent = list(|cpu| cpu.to_idle > 1 && cpu.from_idle == 0);
     let busy = list(|cpu| cpu.to_idle <= 1 && cpu.from_idle == 0);
     let others = list(|cpu| cpu.to_idle <= 1 || cpu.from_idle != 0);
@@ -105,8 +108,8 @@ fn judge(switches: &[Switches]) -> Check {
     Check::warn(name, detail, Some(&mend(&silent, &others)))
 }
 
-/// Returns the advice for silent CPUs. Running a program on other CPUs does not help if a device interrupts a silent CPU. It
-/// always helps to keep the CPU busy, because then it does not run its idle task.
+/// Returns the advice for silent CPUs. It does not always help to run a program on other CPUs, because a device may
+/// interrupt a silent CPU. It always helps to keep a silent CPU busy, because its idle task then does not run.
 fn mend(silent: &CpuSet, others: &CpuSet) -> String {
     let first = silent.iter().next().unwrap_or_default();
     let awake = format!(

@@ -17,10 +17,10 @@ use super::{
     rights::{self, may_trace},
 };
 
-/// The size in KiB of the ring that a run maps on each CPU if `-m` is not given: 128 pages and the control page.
+/// The size in KiB of the ring that perf-prof maps on each CPU without `-m`: 128 pages and the control page.
 const RING_KIB: i32 = 516;
 
-/// The number of descriptors that a pattern such as `syscalls:*` needs on a few CPUs.
+/// The number of descriptors that a pattern such as `syscalls:*` needs on a machine with few CPUs.
 const MANY_FILES: u64 = 4096;
 
 pub(super) fn kernel() -> Check {
@@ -28,8 +28,8 @@ pub(super) fn kernel() -> Check {
     Check::ok("kernel", format!("Linux {}, {}", line("/proc/sys/kernel/osrelease"), std::env::consts::ARCH))
 }
 
-/// Returns the result of a check if tracepoints cannot be used. It is a failure for a user who may trace, such as root,
-/// and a warning for others, whose scripts can use other events.
+/// Returns the result of a check if tracepoints cannot be used. It is a failure for a user who may trace, such as root.
+/// For other users it is a warning, because their scripts can use other events.
 fn without_tracepoints(name: &'static str, why: impl fmt::Display, mend: Option<&str>) -> Check {
     match may_trace() {
         true => Check::fail(name, why.to_string(), mend),
@@ -45,7 +45,7 @@ pub(super) fn tracefs() -> Check {
             Check::ok(name, format!("{}, {} tracepoints", tracefs.root().display(), events.lines().count()))
         }
         Err(TracefsError::NotMounted(error)) => {
-            // With the default mode, only root could read tracefs, so the command has mode=755.
+            // By default, only root may read tracefs. So the command for other users contains mode=755.
             let mend = match may_trace() {
                 true => "sudo mount -t tracefs nodev /sys/kernel/tracing",
                 false => "sudo mount -t tracefs -o mode=755 nodev /sys/kernel/tracing",
@@ -60,8 +60,8 @@ pub(super) fn tracefs() -> Check {
     }
 }
 
-/// Opens one tracepoint on one CPU without enabling it, as a run does. If the kernel refuses this, it may still allow
-/// tracepoints of system calls in the user's own processes.
+/// Opens one tracepoint on one CPU without enabling it, as a run does. If the kernel refuses it, the user may still be
+/// allowed to trace tracepoints of system calls in their own processes.
 pub(super) fn tracepoint() -> Check {
     let name = "tracepoint";
     let open = |system, event, attach| -> anyhow::Result<()> {
@@ -105,7 +105,7 @@ pub(super) fn hardware() -> Check {
     let counted = perf::open(&attr, perf::Attach::Thread(0, None)).and_then(|cycles| {
         let mut count = [0];
         perf::enable(cycles.as_fd())?;
-        // Do some work, so that the counter can count cycles.
+        // This loop gives the counter some cycles to count.
         std::hint::black_box((0..100_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
         perf::read(cycles.as_fd(), &mut count)?;
         Ok(count[0])
@@ -118,8 +118,8 @@ pub(super) fn hardware() -> Check {
     Check::warn("PMUs", format!("{pmus}; no hardware counters ({why}), as in most virtual machines"), None)
 }
 
-/// Checks for probes that earlier runs left in tracefs. A run that needs probes with arguments defines them in tracefs.
-/// If tracefs is unmounted before the run ends, the probes stay.
+/// Checks for probes that earlier runs left in tracefs. A run defines probes with arguments in tracefs. If tracefs is
+/// unmounted before the run ends, the definitions stay.
 pub(super) fn left_over_probes() -> Check {
     let name = "left-over probes";
     let Ok(tracefs) = Tracefs::find() else { return Check::ok(name, "unknown: there is no tracefs") };
@@ -159,7 +159,7 @@ pub(super) fn open_files() -> Check {
     Check::warn(name, text, Some("sudo prlimit --pid $$ --nofile=65536"))
 }
 
-/// Checks how much ring memory this user may map, see `perf_mmap` in `kernel/events/core.c`.
+/// Checks how much ring memory this user may map (`perf_mmap` in `kernel/events/core.c`).
 pub(super) fn ring_memory() -> Check {
     let name = "ring memory";
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();

@@ -31,20 +31,20 @@ pub struct Doctor {
 struct Check {
     name: &'static str,
     state: State,
-    /// A text about the result of the check, and about the effect on the user.
+    /// What was found, and what this means for the user.
     detail: String,
     /// The command that fixes the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     mend: Option<String>,
 }
 
-/// The state of a check. It shows whether scripts can run.
+/// The result of a check: says whether scripts can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
     /// Nothing is missing.
     Ok,
-    /// Scripts can run, but something is missing or slower.
+    /// Scripts can run, but a feature is missing or something is slower.
     Warn,
     /// Scripts cannot run.
     Fail,

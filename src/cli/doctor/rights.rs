@@ -22,12 +22,13 @@ pub(super) fn may_trace() -> bool {
 enum OwnProcessEvents {
     /// The event can be opened.
     Opens,
-    /// The kernel refuses. Kernels of some distributions do this if `kernel.perf_event_paranoid` is above 2.
+    /// The kernel refuses the event. Kernels of some distributions refuse it if `kernel.perf_event_paranoid` is above
+    /// 2.
     Refused,
 }
 
-/// Checks which events this user may open, see `perf_allow_kernel()` and similar functions in
-/// `include/linux/perf_event.h`.
+/// Checks which events this user may open (`perf_allow_kernel()` and similar functions in
+/// `include/linux/perf_event.h`).
 pub(super) fn perf_events() -> Check {
     let opens = || {
         let config = PERF_COUNT_SW_DUMMY.into();
@@ -74,9 +75,10 @@ fn check_paranoid_level(level: Option<i32>, may_trace: bool, own: impl Fn() -> O
     Check::warn(name, format!("{is}: {allowed}; {}", what_lower_levels_allow(level)), Some(mend))
 }
 
-/// Returns a text about lower levels: for each one, the events that it allows in addition. Tracepoints of system calls
-/// are left out, because they need no lower level: every user who may trace a task in the kernel may read their data
-/// (`perf_trace_event_perm()` in `kernel/trace/trace_event_perf.c`, TRACE_EVENT_FL_CAP_ANY).
+/// Returns a text that says for each lower value of `kernel.perf_event_paranoid` which further events it allows.
+/// Tracepoints of system calls are not in the text, because they need no lower value: every user who may trace a task
+/// in the kernel may read their data (`perf_trace_event_perm()` in `kernel/trace/trace_event_perf.c`,
+/// TRACE_EVENT_FL_CAP_ANY).
 fn what_lower_levels_allow(level: i32) -> String {
     let steps = [
         (1, "level 1 also allows kernel events and system calls of these processes"),
@@ -113,7 +115,7 @@ pub(super) fn capabilities() -> Check {
     Check::warn(name, format!("{detail}: processes of other users cannot be traced"), Some("sudo perf-prof ..."))
 }
 
-/// Checks whether BPF programs in the kernel may add up events.
+/// Checks whether perf-prof may load BPF programs, which add up events in the kernel.
 pub(super) fn in_kernel() -> Check {
     let name = "tables in the kernel";
     match perf_prof_in_kernel::load::check() {
@@ -127,7 +129,8 @@ pub(super) fn in_kernel() -> Check {
     }
 }
 
-/// The settings that show or hide kernel addresses, see `kallsyms_show_value()` in `kernel/ksyms_common.c`.
+/// The settings that decide whether the kernel shows its addresses (`kallsyms_show_value()` in
+/// `kernel/ksyms_common.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbols {
     /// `kernel.kptr_restrict`.
@@ -145,8 +148,8 @@ pub(super) fn kernel_symbols() -> Check {
     let is_capable = capability::has(CAP_SYSLOG) && procfs::is_in_first_user_namespace();
     let symbols = Symbols { restrict, level: procfs::perf_event_paranoid(), is_capable };
     let mut line = String::new();
-    // Read the address of a function (`T`), which is never 0. The first symbols may really have the address 0, because they are
-    // per-CPU variables.
+    // The address of a function (`T`) is never 0. The first symbols of the file may really have the address 0, because
+    // they are per-CPU variables.
     let read = fs::File::open("/proc/kallsyms").map(|file| {
         BufReader::new(file).lines().map_while(Result::ok).find(|line| line.contains(" T ")).map(|found| line = found)
     });
@@ -162,7 +165,7 @@ impl Symbols {
     fn levels(&self) -> String {
         let shown = |level: Option<i32>| level.map_or("unreadable".to_owned(), |level| level.to_string());
         let restrict = format!("kernel.kptr_restrict is {}", shown(self.restrict));
-        // The kernel looks at perf_event_paranoid only if kptr_restrict is 0 and CAP_SYSLOG is missing.
+        // The kernel uses perf_event_paranoid only if kptr_restrict is 0 and CAP_SYSLOG is missing.
         match self.restrict {
             Some(0) if !self.is_capable => {
                 format!("{restrict}, kernel.perf_event_paranoid is {}", shown(self.level))
@@ -181,7 +184,7 @@ impl Symbols {
             (Some(2..), false) => Some("sudo sysctl kernel.kptr_restrict=1, and sudo perf-prof ...".to_owned()),
             (Some(1), false) => Some(format!("sudo perf-prof ..., or sudo sysctl kernel.kptr_restrict=0{lower}")),
             (Some(0), false) if !lower.is_empty() => Some(format!("sudo perf-prof ..., or sudo sysctl{lower}")),
-            // With these settings the kernel shows addresses, so there is nothing to fix here.
+            // With these settings the kernel shows addresses, so no setting has to change.
             _ => None,
         };
         let detail = format!("hidden from this user ({}); kernel frames have addresses only", self.levels());
@@ -202,7 +205,8 @@ mod tests {
         expected.assert_eq(&checks.into_iter().map(text).collect::<String>());
     }
 
-    /// Each level allows something different, so the advice must not always be `kernel.perf_event_paranoid=-1`.
+    /// Each value of the sysctl allows different events, so the advice must not always be
+    /// `kernel.perf_event_paranoid=-1`.
     #[test]
     fn the_advice_depends_on_the_level() {
         let levels = [4, 2, 1, 0, -1].map(Some);
@@ -232,7 +236,8 @@ mod tests {
         );
     }
 
-    /// If `kernel.kptr_restrict` is 0 already, another setting hides the symbols. The advice must name that setting.
+    /// If `kernel.kptr_restrict` is 0 already, another setting hides the symbols. The advice must name the other
+    /// setting.
     #[test]
     fn the_advice_names_the_setting_that_hides_symbols() {
         let rows = [(0, 2, false), (0, 1, false), (1, 2, false), (1, 1, false), (2, 2, false), (2, 2, true)];

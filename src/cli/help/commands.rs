@@ -1,5 +1,5 @@
-//! The entries of the index for commands, their options, and the examples in their help texts. All come from clap's
-//! definitions.
+//! The entries of the index for commands, their options, and the examples in their help texts. All of them come from
+//! clap's definitions.
 
 use clap::{Arg, Command};
 
@@ -29,26 +29,26 @@ pub fn entries(program: &Command) -> Vec<Entry> {
         for option in command.get_arguments().filter(|option| is_listed(option)) {
             let entry = Entry::new(Kind::Option, form(option), text(option), &place);
             match found.iter_mut().find(|other| other.name == entry.name && other.text == entry.text) {
-                // If several commands have the same option, one entry names all of them.
+                // If several commands have the same option, a single entry names all of these commands.
                 Some(other) => other.place = joined(&other.place, command.get_name()),
                 None => found.push(entry),
             }
         }
-        // Leave out the examples of `help` itself, because they contain words that users search for.
+        // The examples of `help` itself are skipped, because they contain words that users search for.
         let epilogue = command.get_after_long_help().filter(|_| !is_help).map(ToString::to_string).unwrap_or_default();
         found.extend(examples(&epilogue).into_iter().map(|(line, text)| Entry::new(Kind::Example, line, text, &place)));
     }
     found
 }
 
-/// Returns whether an option or an argument belongs to the index. `--help` does not.
+/// Returns whether an option or an argument belongs to the index. `--help` and `--no-...` do not.
 fn is_listed(option: &Arg) -> bool {
     let is_negation = option.get_long().is_some_and(|name| name.starts_with("no-"));
     let help = ["help", "version"].contains(&option.get_id().as_str());
     !help && (!option.is_hide_set() || is_negation)
 }
 
-/// Returns the notation of an option in help texts: `-p, --pid <LIST>`.
+/// Returns an option as help texts show it: `-p, --pid <LIST>`.
 fn form(option: &Arg) -> String {
     let short = option.get_short().map(|letter| format!("-{letter}"));
     let long = option.get_long().map(|name| format!("--{name}"));
@@ -58,7 +58,7 @@ fn form(option: &Arg) -> String {
     [names.join(", "), values.join(" ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the text of an option in one line, with its possible values and its other names.
+/// Returns the help text of an option in one line, with its possible values and its other names.
 fn text(option: &Arg) -> String {
     let mut text = option.get_help().map(ToString::to_string).unwrap_or_default();
     let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
@@ -68,12 +68,12 @@ fn text(option: &Arg) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Adds a command to a place: `perf-prof top, hist --help`.
+/// Adds a command to the place of an entry: `perf-prof top, hist --help`.
 pub fn joined(place: &str, command: &str) -> String {
     format!("{}, {command} --help", place.trim_end_matches(" --help"))
 }
 
-/// Returns the paragraphs of a help text, each in one line.
+/// Returns the paragraphs of a help text, each as one line.
 fn paragraphs(text: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     let mut indent = 0;
@@ -91,8 +91,8 @@ fn paragraphs(text: &str) -> Vec<String> {
     paragraphs.iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns the command lines in a help text with their explanations. An explanation comes after its command line, or on
-/// a less indented line before it.
+/// Returns the command lines in a help text, each with its explanation. The explanation follows its command line, or is
+/// on a less indented line before it.
 fn examples(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();
@@ -101,8 +101,8 @@ fn examples(text: &str) -> Vec<(String, String)> {
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_command(line.trim()) && indent(line) > 0) {
         let behind = lines.get(at + 1).filter(|next| indent(next) > indent(line) && !is_command(next.trim()));
         let before = lines[..at].iter().rev().find(|before| indent(before) < indent(line) && !before.is_empty());
-        // If the less indented line before ends with a colon, it is the explanation. The text after the command line is
-        // then the command's output.
+        // If a less indented line before the command line ends with a colon, this line is the explanation. The text
+        // after the command line is then the output of the command.
         let head = before.filter(|before| before.ends_with(':') && indent(before) > 0);
         let (line, explanation) = match (line.trim().split_once("   "), head.or(behind).or(before)) {
             (Some((line, explanation)), _) => (line, explanation),

@@ -1,4 +1,5 @@
-//! The entries that `perf-prof help WORD` finds. Each has a kind, a name, a line of text and a place to read on.
+//! The entries that `perf-prof help WORD` finds. Each entry has a kind, a name, a line of text, and the place where the
+//! user can read more.
 
 use serde::Serialize;
 
@@ -32,20 +33,20 @@ pub enum Kind {
     Aggregator,
     /// A function, class or method of the package `perf_prof`.
     Module,
-    /// An environment variable.
+    /// An environment variable of perf-prof.
     Environment,
-    /// An explained message of perf-prof.
+    /// A message of perf-prof that a document explains.
     Message,
     /// A section of a document.
     Document,
     /// A section of a document for developers of perf-prof.
     Design,
-    /// A synonym.
+    /// A synonym of a word in perf-prof.
     Word,
 }
 
 impl Kind {
-    /// Returns the heading of the kind's entries.
+    /// Returns the heading of the entries of this kind.
     pub fn heading(self) -> &'static str {
         match self {
             Kind::Command => "Commands",
@@ -69,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// Returns the weight of the kind. Among entries that match equally well, things to use come before things to read.
+    /// Returns the weight of the kind. If entries match equally well, things to use come before things to read.
     pub fn weight(self) -> f32 {
         match self {
             Kind::Command | Kind::Program => 1.2,
@@ -82,18 +83,18 @@ impl Kind {
     }
 }
 
-/// Something that users can search for, with the place of its description.
+/// Something that users can search for, and the place that describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Its kind.
+    /// The kind of the entry.
     pub kind: Kind,
-    /// Its name, as users write it.
+    /// The name, as users write it.
     pub name: String,
-    /// One line about it.
+    /// One line that describes the entry.
     pub text: String,
-    /// The command or document that describes it.
+    /// The command or document that describes the entry.
     pub place: String,
-    /// More lines about it, which are searched too.
+    /// Further lines that describe the entry. They are searched too.
     #[serde(skip)]
     pub more: Vec<String>,
 }
@@ -104,8 +105,8 @@ impl Entry {
         Entry { kind, name: name.into(), text: text.into(), place: place.into(), more: Vec::new() }
     }
 
-    /// Returns the name without its accessories: a method without its class and its parameters, an option without its
-    /// value and its script.
+    /// Returns the name without additions: a method without its class and its parameters, an option without its value
+    /// and its script.
     pub fn own_name(&self) -> &str {
         let name = self.name.split(['(', '<']).next().unwrap_or(&self.name);
         match self.kind {
@@ -116,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// Returns whether the entry has this name, apart from case and from text in parentheses.
+    /// Returns whether the entry has this name. Ignores case, and text in parentheses.
     pub fn is_named(&self, name: &str) -> bool {
         let own = self.name.split(['(', '<', '=']).next().unwrap_or(&self.name).to_lowercase();
         let own = own.trim();

@@ -1,4 +1,5 @@
-//! The entries of the index for events, their fields, members and columns. They come from the tables in the code.
+//! The entries of the index for events, their fields, members and columns. All of them come from the tables in the
+//! code.
 
 use perf_prof_events::{
     derive::source::{SOURCES, SourceDefinition},
@@ -13,7 +14,7 @@ use perf_prof_session::selectors;
 
 use super::entry::{Entry, Kind};
 
-/// The place that describes events other than tracepoints.
+/// The document that describes events other than tracepoints.
 const EVENTS: &str = "docs/events-and-fields.md#events-other-than-tracepoints";
 
 /// Returns the entries of sources, events, members and columns.
@@ -29,7 +30,7 @@ pub fn entries() -> Vec<Entry> {
     found
 }
 
-/// Returns the entries of a source: itself, its fields, and its options.
+/// Returns the entries of a source, of its fields, and of its options.
 fn of_source(source: &SourceDefinition) -> Vec<Entry> {
     let name = if source.system.is_empty() { source.name.to_owned() } else { format!("{}:NAME@FILE", source.name) };
     let place = format!("perf-prof list -v {}", source.name);

@@ -1,4 +1,4 @@
-//! Computes how well an entry matches the typed words: by its name, by its text, or by a synonym.
+//! Computes how well an entry matches the typed words. They may match its name, its text, or a synonym.
 
 use super::{
     entry::Entry,
@@ -6,16 +6,17 @@ use super::{
     words::{excerpt, matches, words},
 };
 
-/// The scores of a match of the whole name, of a part of the name, of the line of text, and of the further lines.
+/// The score of a match of the whole name. Lower scores follow for a part of the name, for the line of text, and for
+/// the further lines.
 const WHOLE: f32 = 15.0;
 /// See [`WHOLE`].
 pub const NAME: f32 = 10.0;
 const TEXT: f32 = 5.0;
 const MORE: f32 = 2.0;
-/// The factor for a match of the first synonym, and the decrease for each further synonym.
+/// The factor for a match of the first synonym. Each further synonym decreases it by `FURTHER`.
 const SYNONYM: f32 = 0.75;
 const FURTHER: f32 = 0.05;
-/// The number of characters in a hit's line of text.
+/// The maximum number of characters in the line of text of a hit.
 const WIDTH: usize = 106;
 
 /// A search term: a typed word or phrase, and its synonyms.
@@ -23,13 +24,13 @@ const WIDTH: usize = 106;
 pub struct Term {
     /// The typed text.
     pub typed: String,
-    /// The typed words, and the synonyms that are words or phrases.
+    /// The typed words, and those synonyms that are words or phrases.
     phrases: Vec<Phrase>,
-    /// The synonyms that are names of entries.
+    /// Those synonyms that are names of entries.
     names: Vec<Name>,
 }
 
-/// Words that have to be in the same text.
+/// Words that must all be in the same text.
 #[derive(Clone, Debug)]
 struct Phrase {
     words: Vec<String>,
@@ -52,7 +53,7 @@ impl Term {
         term.phrases.push(Phrase { words: words(typed), weight: 1.0 });
         for (at, other) in synonyms::others(typed).into_iter().enumerate() {
             let weight = SYNONYM - FURTHER * at.min(6) as f32;
-            // A synonym such as `--time` is the name of an option, and is not searched for in texts.
+            // A synonym such as `--time` is the name of an option. It is not searched in texts.
             match other.starts_with(['-', '_']) {
                 true => term.names.push(Name { name: other, weight }),
                 false => term.phrases.push(Phrase { words: words(other), weight }),
@@ -61,7 +62,7 @@ impl Term {
         term
     }
 
-    /// Returns whether the term has no words: its text has no letter or digit.
+    /// Returns whether the typed text contains no letter and no digit.
     pub fn is_empty(&self) -> bool {
         self.phrases[0].words.is_empty()
     }
@@ -70,39 +71,40 @@ impl Term {
 /// How an entry matches a term.
 #[derive(Clone, Copy, Debug)]
 pub struct Match<'t> {
-    /// How well it matches; larger is better.
+    /// How well the entry matches; larger is better.
     pub score: f32,
-    /// The words that match.
+    /// The words of the term that match.
     phrase: &'t [String],
-    /// The index of the matching line in `more`; `None` if the name or the text matches.
+    /// The index in `more` of the line that matches; `None` if the name or the text matches.
     line: Option<usize>,
 }
 
 /// An entry that matches.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// The entry. Its text is the line that matches.
+    /// The entry. Its text is replaced by the line that matches.
     pub entry: Entry,
-    /// How well it matches; larger is better.
+    /// How well the entry matches; larger is better.
     pub score: f32,
-    /// Whether it is among the best hits.
+    /// True if the hit is among the best.
     pub is_good: bool,
 }
 
 /// An entry with its words.
 pub struct Indexed<'a> {
     entry: &'a Entry,
-    /// The words of its name.
+    /// The words of the entry's name.
     pub name: Vec<String>,
-    /// The words of the full name. For a method, only they include the class, because the entry is not about the class.
+    /// The words of the full name. For a method they include the class; `name` does not, because the entry is not about
+    /// the class.
     whole_name: Vec<String>,
-    /// The words of its line of text.
+    /// The words of the entry's line of text.
     pub text: Vec<String>,
     more: Vec<Vec<String>>,
 }
 
 impl<'a> Indexed<'a> {
-    /// Divides an entry into words.
+    /// Splits an entry into words.
     pub fn new(entry: &'a Entry) -> Indexed<'a> {
         let more = entry.more.iter().map(|line| words(line)).collect();
         let (name, whole_name) = (words(entry.own_name()), words(&entry.name));
@@ -125,7 +127,7 @@ impl<'a> Indexed<'a> {
         }
         for phrase in &term.phrases {
             let score = |kind: f32, text: &[String]| phrase.weight * kind * matches(text, &phrase.words);
-            // A name with few words besides the phrase is a better match than a longer name.
+            // If the name has few words besides the phrase, it matches better than a longer name.
             let length = phrase.words.len() as f32 / self.name.len().max(1) as f32;
             keep(score(NAME, &self.name) * (0.7 + 0.3 * length.min(1.0)), phrase, None);
             keep(score(TEXT, &self.text), phrase, None);
@@ -137,7 +139,7 @@ impl<'a> Indexed<'a> {
         best
     }
 
-    /// Returns the hit of these terms, if at least `needed` of them match.
+    /// Returns the hit for these terms, if at least `needed` terms match.
     pub fn hit(&self, terms: &[Term], needed: usize) -> Option<Hit> {
         let found: Vec<_> = terms.iter().filter_map(|term| self.matching(term)).collect();
         let best = found.iter().max_by(|a, b| a.score.total_cmp(&b.score)).filter(|_| found.len() >= needed)?;
@@ -150,7 +152,7 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Returns a name of at most `WIDTH` characters. If it has many parameters, only those that match are kept.
+/// Returns a name of at most `WIDTH` characters. If it has too many parameters, only parameters that match are kept.
 fn short_name(name: &str, phrase: &[String]) -> String {
     match name.split_once('(').filter(|_| name.len() > WIDTH) {
         None => excerpt(name, phrase, WIDTH),

@@ -1,5 +1,5 @@
-//! `perf-prof help`: shows the help of a command, or everything that matches a word: options, events, functions,
-//! scripts, documents. The index consists of clap's definitions, tables in the code, and the documents as they were at
+//! `perf-prof help`: prints the help of a command, or everything that matches a word: options, events, functions,
+//! scripts, documents. The index contains clap's definitions, tables in the code, and the documents as they were at
 //! build time.
 
 mod commands;
@@ -74,7 +74,7 @@ pub struct Help {
 }
 
 impl Help {
-    /// Prints the help of a command, or what was found.
+    /// Prints the help of a command, or the hits.
     pub fn run(self, program: Command) -> Result<ExitStatus, Failure> {
         let asks_for_help = !self.all && !self.search && !self.json;
         match self.words.as_slice() {
@@ -114,14 +114,14 @@ impl Help {
         if self.all || self.words.is_empty() { Amount::All } else { Amount::Best }
     }
 
-    /// Searches for the words. If there is only one word and it is the name of a program, the ways to trace this
-    /// program come first.
+    /// Searches for the words. If the only word is the name of a program, the ways to trace this program come first.
     fn found(&self, index: &[Entry]) -> Found {
         let found = search(index, &self.words);
         let [word] = self.words.as_slice() else { return found };
         let is_known = match Known::of(word) {
             Known::Well => true,
-            // A word such as `time` is also the name of a program, but if an entry has this name, the user means the entry.
+            // A word such as `time` may also be the name of a program. If an entry has this name, the user means the
+            // entry.
             Known::InPath => !found.mistyped.is_empty() || !found.is_name(),
             Known::No => false,
         };
@@ -134,7 +134,7 @@ impl Help {
     }
 }
 
-/// Returns the index: all entries.
+/// Returns the index, which contains all entries.
 fn index(program: &Command) -> Vec<Entry> {
     let mut index = commands::entries(program);
     index.extend(events::entries());
@@ -147,7 +147,7 @@ fn help_of(program: Command, command: Option<&str>) -> Result<ExitStatus, Failur
     let argv = ["perf-prof"].into_iter().chain(command).chain(["--help"]);
     match program.try_get_matches_from(argv) {
         Err(error) => from_clap(&error, "`perf-prof --help` shows the commands"),
-        // Not reached: clap handles --help itself.
+        // Not reached, because clap handles --help itself.
         Ok(_) => Ok(ExitStatus(0)),
     }
 }
@@ -160,8 +160,8 @@ fn nothing(words: &str, near: &[String]) -> anyhow::Error {
     }
 }
 
-/// Returns the completions for the argument of `help`, each with a description: commands, synonyms, and names that need
-/// no quotes in a shell.
+/// Returns the completions for the argument of `help`, each with a description. They are commands, synonyms, and names
+/// that need no quotes in a shell.
 pub fn candidates(program: &Command, start: &str) -> Vec<(String, String)> {
     let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
     let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();

@@ -9,19 +9,19 @@ use super::{
     synonyms,
 };
 
-/// How well a word is known as the name of a program.
+/// How certain it is that a word is the name of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It is a program that many machines run.
+    /// Many machines run a program of this name.
     Well,
-    /// It is a program in a folder of PATH.
+    /// A folder of PATH contains a program of this name.
     InPath,
-    /// It is not known as a program.
+    /// No such program is known.
     No,
 }
 
 impl Known {
-    /// Returns how well a word is known as the name of a program.
+    /// Returns how certain it is that `word` is the name of a program.
     pub fn of(word: &str) -> Known {
         Known::in_path(word, &env::var_os("PATH").unwrap_or_default())
     }

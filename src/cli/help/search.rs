@@ -8,13 +8,13 @@ use super::{
     synonyms,
 };
 
-/// The minimum score of a good hit, as a share of the best score. Other hits are shown only with `--all`.
+/// The minimum score of a good hit, divided by the best score. All other hits are shown only with `--all`.
 const GOOD: f32 = 0.3;
-/// The minimum share for documents. It is lower, so that documents are shown even if a name matches well.
+/// The same minimum for documents. It is lower, so that documents are shown even if a name matches well.
 const GOOD_DOCUMENT: f32 = 0.1;
-/// The minimum likeness of a word that replaces a mistyped one.
+/// The minimum likeness of a word that is searched instead of a mistyped word.
 const MISTYPED: f64 = 0.7;
-/// The minimum likeness of a word that is suggested.
+/// The minimum likeness of a word that is suggested to the user.
 const NEAR: f64 = 0.45;
 
 /// The result of a search.
@@ -22,18 +22,18 @@ const NEAR: f64 = 0.45;
 pub struct Found {
     /// All hits, best first.
     pub hits: Vec<Hit>,
-    /// The words without a match, each with the word that was searched for instead.
+    /// The typed words without a match, each with the word that was searched instead.
     pub mistyped: Vec<Mistyped>,
     /// Words of the index that are similar to a typed word without a match.
     pub near: Vec<String>,
 }
 
-/// A word without a match.
+/// A typed word without a match.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistyped {
     /// The word.
     pub typed: String,
-    /// The word that was searched for instead.
+    /// The word that was searched instead.
     pub meant: String,
 }
 
@@ -75,7 +75,7 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
         hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.entry.name.cmp(&b.entry.name)));
         hits
     };
-    // If no entry has all words, take the entries with the most words.
+    // If no entry matches all words, the entries that match the most words are taken.
     found.hits = (1..=terms.len()).rev().map(hits).find(|hits| !hits.is_empty()).unwrap_or_default();
     let best = found.hits.first().map_or(0.0, |hit| hit.score);
     for hit in &mut found.hits {
@@ -84,7 +84,7 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
     found
 }
 
-/// Divides the typed words into terms. Words that form a phrase in the table of synonyms become one term.
+/// Splits the typed words into terms. Words that form a phrase in the table of synonyms become one term.
 fn terms(typed: &[String]) -> Vec<Term> {
     let typed = typed.join(" ").to_lowercase();
     let all: Vec<&str> = typed.split_whitespace().collect();

@@ -8,17 +8,17 @@ use super::{
     search::Found,
 };
 
-/// The number of entries of a kind that are shown, unless all are requested.
+/// The number of entries of each kind that are shown without `--all`.
 const OF_KIND: usize = 4;
-/// The number of kinds that are shown, unless all are requested.
+/// The number of kinds that are shown without `--all`.
 const KINDS: usize = 7;
 
 /// How many hits are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// The best ones of each kind.
+    /// The best hits of each kind.
     Best,
-    /// All.
+    /// All hits.
     All,
 }
 
@@ -28,7 +28,8 @@ pub fn chosen(found: Found, amount: Amount) -> Vec<Entry> {
     for hit in found.hits.into_iter().filter(|hit| hit.is_good || amount == Amount::All) {
         let same = |entry: &&mut Entry| entry.kind == hit.entry.kind && entry.name == hit.entry.name;
         match entries.iter_mut().find(same) {
-            // Several commands may describe the same option in different words. One entry names all of them.
+            // Several commands may describe the same option in different words. A single entry names all of these
+            // commands.
             Some(entry) if hit.entry.kind == Kind::Option => {
                 let place = hit.entry.place.trim_start_matches("perf-prof ").trim_end_matches(" --help");
                 entry.place = joined(&entry.place, place);
@@ -40,7 +41,7 @@ pub fn chosen(found: Found, amount: Amount) -> Vec<Entry> {
     entries
 }
 
-/// Prints entries grouped by kind. The kind of the best entry comes first. `words` are the words of the search.
+/// Prints entries grouped by kind. The first kind is the kind of the best entry. `words` are the searched words.
 pub fn text(out: &mut dyn Write, entries: &[Entry], amount: Amount, words: &str) -> io::Result<()> {
     let wanted = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (bold, reset) = if wanted { ("\x1b[1m", "\x1b[0m") } else { ("", "") };

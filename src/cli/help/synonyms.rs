@@ -1,9 +1,9 @@
-//! Words that users type for things that have another name in perf-prof.
+//! Synonyms: words that users type for things that have another name in perf-prof.
 
 use super::words::stem;
 
-/// Words that users type, and the words or phrases that are searched for as well. Commas separate them. Names that
-/// exist in perf-prof need no row.
+/// Words that users type, each with the words or phrases that are searched in addition. Commas separate words. Names
+/// that exist in perf-prof need no row.
 const SYNONYMS: [(&str, &str); 69] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
@@ -100,11 +100,11 @@ const SYNONYMS: [(&str, &str); 69] = [
     ("diff, compare, before after, regression", "--diff, difference, compare"),
 ];
 
-/// Programs that many machines run. All other programs are found in PATH.
+/// Programs that many machines run. All other programs are looked up in PATH.
 const PROGRAMS: &str = "nginx apache2 httpd haproxy envoy redis redis-server postgres mysqld mariadbd mongod sqlite3 java node \
                         python3 ruby php php-fpm perl dotnet bash sshd dockerd containerd kubelet qemu rustc gcc clang make";
 
-/// Words without meaning for a search.
+/// Words that a search ignores.
 const EMPTY: &str =
     "a an and are by can do does for from get how i in is it me my of on or show the to what where which with";
 
@@ -115,17 +115,17 @@ pub fn others(phrase: &str) -> Vec<&'static str> {
     rows.flat_map(|(_, terms)| terms.split(", ")).collect()
 }
 
-/// Returns whether two phrases have the same words, ignoring the endings of words.
+/// Returns whether two phrases consist of the same words. Ignores the endings of words.
 fn same(one: &str, other: &str) -> bool {
     one == other || one.split(' ').map(stem).eq(other.split(' ').map(stem))
 }
 
-/// Returns the rows of the table: words and phrases, and their synonyms.
+/// Returns the rows of the table.
 pub fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     SYNONYMS.into_iter()
 }
 
-/// Returns all words and phrases of the table, each with its synonyms.
+/// Returns each word and phrase of the table with its synonyms.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     SYNONYMS.iter().flat_map(|(typed, terms)| typed.split(", ").map(move |typed| (typed, *terms)))
 }
@@ -135,7 +135,7 @@ pub fn is_program(word: &str) -> bool {
     PROGRAMS.split_whitespace().any(|program| program == word)
 }
 
-/// Returns whether a word has no meaning for a search.
+/// Returns whether a search ignores this word.
 pub fn is_empty(word: &str) -> bool {
     EMPTY.split(' ').any(|empty| empty == word)
 }

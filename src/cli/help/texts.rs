@@ -1,11 +1,11 @@
-//! The entries of the index for documents, and with Python also for the package `perf_prof` and the shipped scripts.
-//! The build script (`src/cli/build/`) reads all of them and writes the index that this file reads.
+//! The entries of the index for documents. With Python, also the entries for the package `perf_prof` and the shipped
+//! scripts. The build script (`src/cli/build/`) writes the index that is read here.
 
 use super::entry::{Entry, Kind};
 
 const DOCUMENTS: &str = include_str!(concat!(env!("OUT_DIR"), "/documents.index"));
 
-/// Empty without Python, because then there are no scripts and no package.
+/// Empty without Python, because there are no scripts and no package then.
 const PACKAGE: &str =
     if cfg!(feature = "python") { include_str!(concat!(env!("OUT_DIR"), "/package.index")) } else { "" };
 
@@ -34,7 +34,7 @@ fn kind(kind: &str, place: &str, name: &str) -> Kind {
     match kind {
         "script" => Kind::Script,
         "member" => Kind::Member,
-        // The aggregators are the classes in this document.
+        // The aggregators are the classes that this document describes.
         "module" if place.starts_with("docs/aggregators.md") && name.starts_with(char::is_uppercase) => {
             Kind::Aggregator
         }
@@ -44,7 +44,7 @@ fn kind(kind: &str, place: &str, name: &str) -> Kind {
     }
 }
 
-/// Adds a line of text to an entry. The first line becomes its `text`, the others go to `more`.
+/// Adds a line of text to an entry. The first line becomes its `text`; all later lines go to `more`.
 fn add_line(entry: &mut Entry, line: &str) {
     if entry.text.is_empty() {
         line.clone_into(&mut entry.text);
@@ -53,7 +53,7 @@ fn add_line(entry: &mut Entry, line: &str) {
     }
 }
 
-/// Adds a row of a table. `head`, the head of the table's first column, decides the kind of the entry.
+/// Adds an entry for a table row. `head` is the header of the table's first column. It decides the kind of the entry.
 fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text: &str) {
     let place = found[section].place.clone();
     let kind = match head {
@@ -61,12 +61,12 @@ fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text:
             let name = format!("{} {name}", found[section].name);
             return found.push(Entry::new(Kind::Script, name, text, place));
         }
-        // The first cell is a question, and the second one is the command that answers it.
+        // The first cell is a question. The second cell is the command that answers it.
         "symptom" => return found.push(Entry::new(Kind::Example, text.replace('`', ""), name, place)),
         "ATTR" => Kind::Attribute,
         "function" if place.starts_with("docs/reference.md") => Kind::Callback,
         "variable" => Kind::Environment,
-        // A row with several names becomes a line of its section, because each of these names has an entry of its own.
+        // A row with several names becomes a line of its section, because each of its names has an entry already.
         "selector" | "modifier" if !name.contains(", ") => Kind::Event,
         "column" => Kind::Column,
         "message" => Kind::Message,

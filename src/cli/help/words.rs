@@ -1,12 +1,12 @@
-//! Divides texts into words, and computes how well a word of a text matches a typed word.
+//! Splits texts into words, and computes how well a word of a text matches a typed word.
 
-/// The likeness of a word to a typed word: if only the endings differ, if the word starts with the typed word, or if it
-/// contains the typed word.
+/// The likeness of a word to a typed word if only their endings differ. Lower values follow: the word starts with the
+/// typed word, or contains it.
 const STEM: f32 = 0.9;
 const START: f32 = 0.65;
 const INSIDE: f32 = 0.4;
 
-/// Returns the words of a text in small letters. A name such as `Log2Hist` or `max-stack` is also divided at its parts.
+/// Returns the words of a text in lower case. A name such as `Log2Hist` or `max-stack` is also split into its parts.
 pub fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '%').filter(|word| !word.is_empty()) {
@@ -19,7 +19,7 @@ pub fn words(text: &str) -> Vec<String> {
     found
 }
 
-/// Divides a name at its capital letters: `FlameGraph` is `Flame` and `Graph`. A word in capitals is one part.
+/// Splits a name at its capital letters: `FlameGraph` becomes `Flame` and `Graph`. A word in capitals is a single part.
 fn humps(word: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -57,7 +57,7 @@ pub fn likeness(word: &str, typed: &str) -> f32 {
     }
 }
 
-/// Returns how well a text matches a phrase: the likeness for the phrase's worst word.
+/// Returns how well a text matches a phrase: the likeness of the phrase's word that matches worst.
 pub fn matches(text: &[String], phrase: &[String]) -> f32 {
     let best = |typed: &String| text.iter().map(|word| likeness(word, typed)).fold(0.0, f32::max);
     phrase.iter().map(best).fold(1.0, f32::min)
@@ -72,7 +72,7 @@ pub fn excerpt(line: &str, phrase: &[String], width: usize) -> String {
     let hit = |piece: &str| words(piece).iter().any(|word| phrase.iter().any(|typed| likeness(word, typed) > 0.0));
     let at = pieces.iter().position(|piece| hit(piece)).unwrap_or(0);
     let length = |pieces: &[&str]| pieces.iter().map(|piece| piece.chars().count() + 1).sum::<usize>();
-    // Half of the width is for the words before the hit, because they explain it.
+    // Half of the width is for the words before the hit, because they help to understand it.
     let mut from = at;
     while from > 0 && length(&pieces[from - 1..=at]) < width / 2 {
         from -= 1;

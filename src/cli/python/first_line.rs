@@ -1,4 +1,4 @@
-//! The options on a script's first line. The kernel puts them before the options that the user typed.
+//! The options on a script's first line (`#!`). The kernel puts them before the options that the user typed.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Returns the help of the script `module`: its docstring. Returns `None` if the script has no docstring. Also returns
-/// `None` if the script was not started through its first line, because its user wants the help of `perf-prof python`.
+/// `None` if the script was not started through its first line: its user wants the help of `perf-prof python`.
 pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     given_by_first_line(argv, module)?;
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     docstring(&text).map(str::to_owned)
 }
 
-/// The number of bytes at the start of a script in which the end of its docstring is searched for.
+/// The end of the docstring is searched in this many bytes from the start of the script.
 const MOST: u64 = 1 << 20;
 
 /// Returns the text of the docstring at the start of a script.
@@ -40,7 +40,7 @@ fn docstring(script: &str) -> Option<&str> {
 }
 
 /// Returns how many events of the command line come from the first line of the script `module`. The kernel puts these
-/// events before those that the user typed. Returns 0 if the script was not started through its first line.
+/// events before the events that the user typed. Returns 0 if the script was not started through its first line.
 pub fn count_own_events(argv: &[OsString], module: &OsStr) -> usize {
     given_by_first_line(argv, module).map_or(0, |given| events_of(given).len())
 }
@@ -58,16 +58,17 @@ pub fn given(module: &OsStr) -> Option<Vec<OsString>> {
     Some(words[python + 1..].iter().map(OsString::from).collect())
 }
 
-/// Returns the options on the first line of the script `module`, if the script was started through this line.
+/// Returns the options on the first line of the script `module`; `None` if the script was not started through this
+/// line.
 fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString>> {
     let given = given(module)?;
-    // If the command line begins with the words of the first line, followed by the script, the kernel made it from the
-    // first line. Otherwise the user typed the command line.
+    // The kernel made the command line from the first line if it begins with the words of the first line, followed by
+    // the script. Otherwise the user typed it.
     let typed = argv.get(2..)?;
     (typed.starts_with(&given) && typed.get(given.len()).is_some_and(|typed| typed == module)).then_some(given)
 }
 
-/// Returns whether the first line of the script `module` starts `perf-prof python`.
+/// Returns whether the first line of the script `module` runs `perf-prof python`.
 pub fn is_of_perf_prof(module: &OsStr) -> bool {
     let words = read_first_line(module).and_then(|line| split_words(line.strip_prefix("#!")?));
     words.is_some_and(|words| words.windows(2).any(|pair| pair[0].ends_with("perf-prof") && pair[1] == "python"))
@@ -90,7 +91,7 @@ fn read_first_line(module: &OsStr) -> Option<String> {
     String::from_utf8(line.to_vec()).ok()
 }
 
-/// Splits a line into words as `env -S` does. Returns `None` if a quote is not closed or if the line contains a
+/// Splits a line into words as `env -S` does. Returns `None` if a quote is not closed, or if the line contains a
 /// variable.
 fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();

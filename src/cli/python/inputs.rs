@@ -1,5 +1,5 @@
-//! The recordings of `--input`: decides how they are replayed. Also parses the hidden option with which another process makes
-//! this one replay a part.
+//! The recordings of `--input`: decides how they are replayed. Also parses the hidden option `--part`, with which
+//! another process makes this process replay a part.
 
 use std::{
     ffi::OsString,
@@ -11,8 +11,8 @@ use perf_prof_session::plan::PlanError;
 
 use super::{options::Options, plan::ScriptPlanError};
 
-/// Returns how the recordings are replayed; `None` if there is at most one recording and no executor. `words` are the options
-/// as typed.
+/// Returns how the recordings are replayed; `None` if there is at most one recording and no executor. `words` contains
+/// the options as typed.
 pub fn recordings(
     paths: Vec<PathBuf>,
     options: &Options,

@@ -1,4 +1,4 @@
-//! `perf-prof python`: its options, how they are separated from the script's options, and the plan made from them.
+//! `perf-prof python`: its options, how they are separated from the options of the script, and its plan.
 
 mod first_line;
 mod inputs;

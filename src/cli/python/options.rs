@@ -1,4 +1,4 @@
-//! The options of `perf-prof python`. Each option is defined once: its names, its value, its meaning and its help text.
+//! The options of `perf-prof python`. Each option is defined here with its names, its value and its help text.
 
 use std::path::PathBuf;
 
@@ -130,7 +130,7 @@ Exit status
   N      the script called sys.exit(N), or the command (--exec) ended with status N
   128+N  signal N ended the run or the command";
 
-/// The options as typed. The value of each option is valid. Combinations of options are checked later.
+/// The options as typed. The value of each option is valid. Other code checks the combinations of options.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Events and targets")]
 pub struct Options {
@@ -322,7 +322,7 @@ pub struct Options {
     pub version: bool,
 }
 
-/// Returns the command `perf-prof python`, already built, so that `-h` and `--help` are among its arguments.
+/// Returns the command `perf-prof python`. It is built, so its arguments include `-h` and `--help`.
 pub fn command() -> Command {
     let mut command = Options::augment_args(Command::new("python"))
         .bin_name("perf-prof python")
@@ -331,7 +331,8 @@ pub fn command() -> Command {
         .after_help(AFTER_HELP)
         .after_long_help(LONG_HELP)
         .disable_version_flag(true)
-        // If an option is on the script's first line and on the command line, the one on the command line comes later and wins.
+        // If an option is both on the script's first line and on the command line, the option on the command line comes
+        // later and wins.
         .args_override_self(true)
         .max_term_width(110);
     command.build();

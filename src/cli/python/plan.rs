@@ -1,4 +1,4 @@
-//! Makes the plan of a script run from the options and the split arguments. Refuses options that do not fit together.
+//! Makes the plan of a script run from the options and the split arguments. Refuses options that cannot be combined.
 
 use std::ffi::{OsStr, OsString};
 
@@ -36,13 +36,13 @@ fn no_event(module: Option<&OsStr>) -> ScriptPlanError {
 /// Why no plan can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptPlanError {
-    /// No `-e`.
+    /// No `-e` on the command line.
     #[error(
         "no event selected; use -e, for example `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` \
          lists all events)"
     )]
     NoEvent,
-    /// No `-e` on the command line, although there is one on the script's first line.
+    /// No `-e` on the command line. The script's first line has `-e`.
     #[error("no event selected; the events in the first line of {0} count only if you start the script itself: `{1}`")]
     NoEventBesideFirstLine(String, String),
     /// There is no script.
@@ -56,10 +56,10 @@ pub enum ScriptPlanError {
         "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
     )]
     TemplateArguments(String),
-    /// A pattern of `--input` that matches no recording.
+    /// A pattern of `--input` matches no recording.
     #[error("--input {0}")]
     InputPattern(#[from] PatternError),
-    /// `--input -` beside another recording.
+    /// `--input -` together with another recording.
     #[error("--input - cannot be combined with other recordings or with --executor: a pipe can be read only once")]
     PipeAmongRecordings,
     /// `--split cpu` with several recordings.
@@ -67,13 +67,13 @@ pub enum ScriptPlanError {
         "--split cpu cannot be used with several recordings or with --executor: their times are of different clocks"
     )]
     SplitByCpuOfSeveral,
-    /// `--executor` without a function.
+    /// `--executor` without the name of a function.
     #[error("--executor {0}: write MODULE:FUNCTION; FUNCTION() returns an executor, such as a ProcessPoolExecutor")]
     Executor(String),
-    /// `--listen` where no script gets live events.
+    /// `--listen` in a run that delivers no live events to a script.
     #[error("--listen serves the tables of a script while events come: it cannot be combined with --input or `help`")]
     ListenWithoutRun,
-    /// `--before` where no script gets live events.
+    /// `--before` in a run that delivers no live events to a script.
     #[error(
         "--before keeps live events for perf_prof.snapshot() in the script: it cannot be combined with --input or `help`"
     )]
@@ -84,7 +84,7 @@ pub enum ScriptPlanError {
     /// `--record -`.
     #[error("--record needs a file name: the script uses the standard output (for a file named -, use ./-)")]
     RecordToStdout,
-    /// An error in options that other commands have too.
+    /// An error in options that other commands also have.
     #[error(transparent)]
     Options(#[from] OptionError),
 }
@@ -101,11 +101,11 @@ impl From<PlanError> for ScriptPlanError {
     }
 }
 
-/// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
+/// Makes the plan. `argv` is the whole command line, which templates and recordings contain.
 pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, ScriptPlanError> {
     let paths = match (&options.part, options.input.last()) {
-        // This process replays a part for another process. The other process has expanded the patterns, and has appended the
-        // recording to the options that the user typed. So the last `--input` counts.
+        // This process replays a part for another process. The other process has expanded the patterns, and has
+        // appended the recording to the options that the user typed. So the last `--input` names the recording.
         (Some(_), Some(path)) => vec![path.clone()],
         _ => expand(&options.input)?,
     };
@@ -131,7 +131,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     }
     let own_events = match &module {
         Module::Script { module, .. } if !paths.is_empty() => {
-            // If the user selects no events, the script gets those of its first line, even if it was started with
+            // If the user selects no events, the script gets the events of its first line, even if it was started with
             // `perf-prof python SCRIPT`.
             let typed = events.len();
             if typed == 0 {
@@ -169,7 +169,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     })
 }
 
-/// Returns the draft of the run, without its events and recordings.
+/// Returns the draft of the run: its options before they are checked, without events and recordings.
 fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
     let selection = Selection {
         all_cpus: if options.all_cpus { AllCpus::BesideTasks } else { AllCpus::NotSelected },
@@ -217,8 +217,8 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
         interval: options.interval,
         limit: options.exit_n,
         usage_every: options.usage_self,
-        // A process that replays a part writes to the process that merges the results. Only that process opens the file
-        // of --output.
+        // A process that replays a part sends its output to the process that merges the results. Only the merging
+        // process opens the file of --output.
         output: if part.is_some() { None } else { options.output },
         face: Face::Script,
         verbosity: verbosity(options.verbose, options.quiet),
@@ -271,7 +271,7 @@ mod tests {
         plan(options, split, &argv)
     }
 
-    /// Compares with `expected` the lines of the plan that differ from a plan without options.
+    /// Compares the plan with a plan without options. The lines that differ must be `expected`.
     #[track_caller]
     fn check(args: &[&str], expected: Expect) {
         let unindented = |line: &str| line.strip_prefix("    ").unwrap_or(line).to_owned();
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(folder(&["--before", "2s", "--record", "dumps"]), "dumps/");
         let plan = flight(&["--before", "2s", "--after", "1s", "--max-files", "3", "--buffer", "64M"]);
         assert_eq!((plan.before, plan.after.as_secs(), plan.max_files), (Some(Duration::from_secs(2)), 1, Some(3)));
-        // -m is the size of the rings that are delivered.
+        // -m sets the size of the rings whose events are delivered, not of the overwritten rings.
         assert_eq!((plan.record.capture.ring_size, plan.record.capture.buffer), (None, Some(64 << 20)));
         assert!(plan.is_on_request());
         check(

@@ -1,4 +1,4 @@
-//! `perf-prof serve`: a run of a script whose aggregators are served as metrics. It is `perf-prof python --listen`, with the
+//! `perf-prof serve`: runs a script and serves its aggregators as metrics. It is `perf-prof python --listen`, with the
 //! options of the script's first line.
 
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use perf_prof_session::engine::ExitStatus;
 use super::{first_line::given, options, split};
 use crate::{failure::Failure, shipped};
 
-/// The address if the user gives none. The port is that of many exporters of applications.
+/// The default address. Many exporters of applications use this port.
 const LISTEN: &str = "127.0.0.1:9464";
 
 const ABOUT: &str = "Serve the aggregators of a script as metrics for Prometheus, and its Stacks as profiles for pprof";
@@ -36,7 +36,7 @@ Examples:
 
 Nobody has to log in: who reaches the address reads everything. Without --listen, only this machine does.";
 
-/// Returns the command for the help text. Its arguments are split before clap parses them.
+/// Returns the command, for the help text only. Its arguments are split before clap parses them.
 pub fn command() -> Command {
     Command::new("serve")
         .about(ABOUT)
@@ -88,12 +88,12 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     let start: [OsString; 4] = [of_program, "python".into(), "--listen".into(), LISTEN.into()];
     let has_events = split.options.iter().any(is_event);
     let first = if has_events { None } else { given(&script) };
-    // Without its `--`: more options follow.
+    // Only the options of the first line are used, without its `--`, because more options follow.
     let first = first.and_then(|words| split::split(&flags, words).ok()).map(|first| first.options);
     let ours = start.into_iter().chain(first.unwrap_or_default()).chain(split.options);
     let of_script = [script].into_iter().chain(split.script_args);
     let words: Vec<OsString> = match split.workload {
-        // All arguments of the script belong to the script: none of them may be taken for an option of perf-prof.
+        // All arguments of the script belong to the script, so a `--` keeps perf-prof from parsing them.
         None => ours.chain(["--".into()]).chain(of_script).collect(),
         Some(command) => ours.chain(of_script).chain(["--exec".into()]).chain(command).collect(),
     };

@@ -1,4 +1,5 @@
-//! The options of `perf-prof python` for a flight recorder, and its plan: it keeps the events that the script gets.
+//! The options of `perf-prof python` for a flight recorder, and its plan. The flight recorder keeps the events that the
+//! script gets.
 
 use std::{ffi::OsString, path::Path};
 
@@ -11,8 +12,8 @@ use perf_prof_session::{
 use super::options::Options;
 use crate::{flight::FlightError, option_error::OptionError};
 
-/// Returns the plan of the flight recorder beside a run; `None` if the user wants none. `argv` is the whole command line, which
-/// snapshots contain.
+/// Returns the plan of the flight recorder beside a run; `None` without `--before`. `argv` is the whole command line,
+/// which snapshots contain.
 pub fn plan(options: &Options, run: &RunPlan, argv: &[OsString]) -> Result<Option<FlightPlan>, OptionError> {
     let Some(before) = options.before else {
         let given = [("--after", options.after.is_some()), ("--max-files", options.max_files.is_some())];
@@ -21,10 +22,10 @@ pub fn plan(options: &Options, run: &RunPlan, argv: &[OsString]) -> Result<Optio
             None => Ok(None),
         };
     };
-    // With a slash at the end, it is a folder also if it does not exist yet.
+    // A path that ends with a slash is a folder, even if it does not exist yet.
     let folder = options.record.as_deref().unwrap_or(Path::new(".")).join("");
     let record = RecordPlan {
-        // -m and --watermark are about the events that wait for the script.
+        // -m and --watermark are for the rings whose events are delivered to the script.
         capture: Capture { ring_size: None, watermark: None, sampling_limit: None, ..run.capture.clone() },
         command_line: argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         output: Output::File(folder),

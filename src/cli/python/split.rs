@@ -1,6 +1,6 @@
 //! Splits the arguments of `perf-prof python` into perf-prof's options, the script's name and the script's arguments.
 //!
-//! Uses only the names of the options and the kind of value that each option takes, as defined in `options`.
+//! Uses only the names of the options and whether each option takes a value, as `options` defines them.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,17 +9,16 @@ use std::{
 
 use perf_prof_format::spec::{CallGraph, similar_names};
 
-/// The option before the command to trace: all arguments after it are the command.
+/// The option whose value is the command to trace. All arguments after it belong to the command.
 pub const EXEC: &str = "exec";
 
-/// An option that belongs to the script if it comes after the script's name, because many scripts have an option `-f
-/// FILE`.
+/// An option that belongs to the script if it comes after the script's name: many scripts have an option `-f FILE`.
 const BEFORE_MODULE: &[u8] = b"-f";
 
-/// An option that, after the script's name, belongs to the script unless a recording is replayed.
+/// An option that belongs to the script if it comes after the script's name and no recording is replayed.
 const WITH_INPUT: &[u8] = b"--force";
 
-/// The names of an option, and the kind of value that it takes.
+/// The names of an option, and whether it takes a value.
 #[derive(Clone, Debug)]
 pub struct Flag {
     short: Option<u8>,
@@ -27,17 +26,17 @@ pub struct Flag {
     value: ValueKind,
 }
 
-/// The kind of value that an option takes.
+/// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
     Nothing,
     Value,
-    /// An optional value: the next argument is the value if it parses as a [`CallGraph`]. Only `--call-graph` has an
-    /// optional value.
+    /// The value is optional. The next argument is the value if it parses as a [`CallGraph`]. Only `--call-graph` is
+    /// such an option.
     Optional,
 }
 
-/// The arguments, divided between perf-prof, the script and the command to trace.
+/// The arguments, divided between perf-prof, the script, and the command to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// The options of perf-prof and their values.
@@ -69,7 +68,7 @@ pub enum SplitError {
     MissingCommand,
 }
 
-/// Returns the options of a command, with their names and the kind of value that each one takes.
+/// Returns the names of the options of a command, and whether each option takes a value.
 pub fn flags(command: &clap::Command) -> Vec<Flag> {
     let flag = |arg: &clap::Arg| Flag {
         short: arg.get_short().and_then(|short| u8::try_from(short).ok()),
@@ -83,7 +82,7 @@ pub fn flags(command: &clap::Command) -> Vec<Flag> {
     command.get_arguments().map(flag).collect()
 }
 
-/// Splits the arguments. `args` starts after the names of the program and the subcommand.
+/// Splits the arguments. `args` starts after the name of the subcommand.
 pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result<Split, SplitError> {
     let mut args = args.into_iter().peekable();
     let (mut split, mut force_at) = (Split::default(), None);
@@ -118,8 +117,8 @@ pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result
                 Some(OptionForm::ValueFollows) => {
                     let value =
                         args.next().ok_or_else(|| SplitError::MissingValue(arg.to_string_lossy().into_owned()))?;
-                    // Join the option and its value, because clap would read a separate value such as `-5` as an
-                    // option.
+                    // The option and its value become one argument, because clap would take a separate value such as
+                    // `-5` for an option.
                     split.options.push(join_option_value(arg, value));
                 }
                 None if split.module.is_some() => split.script_args.push(arg),
@@ -141,7 +140,7 @@ pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result
     Ok(split)
 }
 
-/// The form of an argument that starts with `-` and is an option of perf-prof.
+/// The form of an argument that is an option of perf-prof.
 enum OptionForm {
     /// The argument is complete: a flag, or an option with its value.
     Complete,
@@ -165,12 +164,12 @@ fn option_form(flags: &[Flag], arg: &OsStr) -> Option<OptionForm> {
             (ValueKind::Value | ValueKind::Optional, Some(_)) | (ValueKind::Nothing, None) => {
                 Some(OptionForm::Complete)
             }
-            // An option with a value that it does not take, such as `--order=asc`, belongs to the script.
+            // An option that takes no value has a value, as in `--order=asc`. So the option belongs to the script.
             (ValueKind::Nothing, Some(_)) => None,
         };
     }
-    // A cluster of short options: flags first, then at most one option with a value. The value is the rest of this
-    // argument or the next argument.
+    // A cluster of short options: flags, then at most one option with a value. The rest of this argument is the value,
+    // or the next argument.
     let cluster = &bytes[1..];
     for (at, &short) in cluster.iter().enumerate() {
         let flag = flags.iter().find(|flag| flag.short == Some(short))?;
@@ -264,7 +263,7 @@ mod tests {
         check("x.py -h", expect![[r#"["-h"] "x.py" []"#]]);
     }
 
-    /// `-f` and `--force` allow recordings of other users, but scripts may have options with these names too.
+    /// `-f` and `--force` allow recordings of other users, but scripts may also have options with these names.
     #[test]
     fn force_belongs_to_the_script_unless_it_replays() {
         check("-f --input p x.py -f y", expect![[r#"["-f", "--input=p"] "x.py" ["-f", "y"]"#]]);
@@ -328,7 +327,8 @@ mod tests {
             let out = bytes(&split.options) + bytes(&split.script_args) + split.module.as_ref().map_or(0, |module| module.len())
                 + split.workload.as_deref().map_or(0, bytes);
             let taken: usize = args.iter().map(String::len).sum();
-            // Only `--` and `--exec` (8 bytes) may be missing, and a `=` may be added for each option with a value.
+            // Only `--` and `--exec` (8 bytes together) may be missing. A `=` may be added for each option with a
+            // value.
             prop_assert!(out + 8 >= taken && out <= taken + args.len(), "{split:?}");
         }
     }

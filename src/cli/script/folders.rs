@@ -1,4 +1,5 @@
-//! The folders with scripts of perf: their places, their scripts, and the descriptions in the scripts.
+//! The folders that contain scripts of perf: where they are, which scripts they contain, and the descriptions of the
+//! scripts.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -27,28 +28,28 @@ impl Wrapper {
     }
 }
 
-/// A file in a folder with scripts, with the value of PERF_EXEC_PATH for this folder.
+/// A file of a script, and the value of PERF_EXEC_PATH for the folder that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The file.
     pub file: PathBuf,
-    /// The folder with `scripts/python`.
+    /// The folder that contains `scripts/python`.
     pub exec_path: PathBuf,
 }
 
 /// The description of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The name, for `perf-prof script NAME`.
+    /// The name of the script, for `perf-prof script NAME`.
     pub name: String,
-    /// The names of its arguments: `<comm>` is required, `[comm]` is optional.
+    /// The names of the script's arguments: `<comm>` is required, `[comm]` is optional.
     pub args: String,
-    /// One line about its purpose.
+    /// One line that describes the script.
     pub text: String,
 }
 
 fn find(name: &OsStr, suffix: &str, folder: &str) -> Option<Found> {
-    // A name with a folder, such as `../x`, is not a script.
+    // A name with a folder, such as `../x`, does not name a script.
     if Path::new(name).file_name() != Some(name) {
         return None;
     }
@@ -68,7 +69,7 @@ pub fn script(name: &OsStr) -> Option<Found> {
     find(name, ".py", "scripts/python")
 }
 
-/// Returns all scripts that have a wrapper for reports, sorted by name.
+/// Returns all scripts that have a report wrapper, sorted by name.
 pub fn list() -> Vec<Description> {
     let files = fs::read_dir(perf_exec_path().join("scripts/python/bin")).into_iter().flatten().flatten();
     let named = files.filter_map(|file| {
@@ -80,12 +81,12 @@ pub fn list() -> Vec<Description> {
     all
 }
 
-/// Returns the names of all scripts, each with its line of description.
+/// Returns the names of all scripts, each with the line that describes the script.
 pub fn script_names() -> Vec<(String, String)> {
     list().into_iter().map(|script| (script.name, script.text)).collect()
 }
 
-/// Reads the description of a script from the comments in its wrapper for reports.
+/// Reads the description of a script from the comments in its report wrapper.
 pub fn description(name: &str, report: &Path) -> Description {
     let text = open_regular(report).ok().and_then(|file| std::io::read_to_string(file).ok()).unwrap_or_default();
     let comment = |key: &str| {
@@ -97,12 +98,12 @@ pub fn description(name: &str, report: &Path) -> Description {
 }
 
 impl Description {
-    /// Returns how many arguments must be given.
+    /// Returns how many arguments are required.
     pub fn required_args(&self) -> usize {
         self.args.matches('<').count()
     }
 
-    /// Returns the line in the list of scripts, as perf prints it.
+    /// Returns the line for the list of scripts, as perf prints it.
     pub fn line(&self) -> String {
         let separator = if self.args.is_empty() { "" } else { " " };
         let named = format!("{}{separator}{}", self.name, self.args);

@@ -1,4 +1,4 @@
-//! The options of `perf-prof script`: text output, or scripts that were written for `perf script`.
+//! The options of `perf-prof script`, which prints text or runs scripts that were written for `perf script`.
 
 #[cfg(feature = "python")]
 mod folders;

@@ -1,5 +1,5 @@
-//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of a run of such a script.
-//! It runs on a recording, on live events, or through the wrappers of scripts with names.
+//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of a run. A script
+//! runs on a recording, on live events, or through wrappers: shell scripts that belong to a named script.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -42,7 +42,7 @@ use crate::{
 
 const READ_ON: &str = "`perf-prof script --help` explains the options, with examples";
 
-/// The options for scripts.
+/// The options that only scripts use.
 #[derive(Args)]
 #[command(next_help_heading = "Scripts")]
 pub struct ProgramOptions {
@@ -100,14 +100,14 @@ pub struct ProgramOptions {
     args: Vec<OsString>,
 }
 
-/// The options of `perf-prof script` that apply both to text output and to scripts.
+/// The options of `perf-prof script` that text output uses too.
 #[derive(Clone, Copy)]
 pub struct OtherOptions<'a> {
     /// The recording and its samples, or the target of live events.
     pub of: &'a RecordingOptions,
-    /// Whether events of all CPUs are traced.
+    /// True if the events of all CPUs are traced.
     pub all_cpus: bool,
-    /// Whether scripts get call chains.
+    /// Whether scripts get callchains.
     pub chains: Chains,
     /// How function names are looked up.
     pub symbols: symbol::Options,
@@ -115,11 +115,11 @@ pub struct OtherOptions<'a> {
     pub argv: &'a [OsString],
 }
 
-/// The request in the arguments after the options.
+/// What the arguments after the options request.
 enum Request {
     /// Run a script on a recording or on live events.
     Script { script: OsString, args: Vec<OsString> },
-    /// Run the wrapper that records events for a script.
+    /// Run the wrapper that records the events that a script needs.
     Record { name: OsString, args: Vec<OsString> },
     /// Run the wrapper that runs a script on a recording.
     Report { name: OsString, args: Vec<OsString> },
@@ -139,7 +139,8 @@ fn unknown(name: &OsStr) -> Failure {
     )
 }
 
-/// Returns the error for a word that is neither a script nor the name of one. The word may be the path of a recording.
+/// Returns the error for a word that is neither a script nor the name of a script. The word may be the path of a
+/// recording.
 fn no_script(word: &OsStr) -> Failure {
     let shown = word.to_string_lossy();
     let read_on = format!(
@@ -156,11 +157,11 @@ fn is_recording(path: &Path) -> bool {
     is_file || path.is_dir()
 }
 
-/// Returns whether a script imports perf's Python module, and so opens its events itself. Fails if it has handlers for
-/// `perf script` too.
+/// Returns whether a script imports perf's Python module. Such a script opens its events itself. Fails if the script
+/// also has handlers for `perf script`.
 fn is_program(script: &OsStr) -> Result<bool, Failure> {
     let mut source = Vec::new();
-    // A file that cannot be read is reported where the script is run.
+    // If the file cannot be read, the code that runs the script reports this.
     let read = open_regular(Path::new(script)).map(|file| file.take(LARGEST_SCRIPT).read_to_end(&mut source));
     if !matches!(read, Ok(Ok(_))) {
         return Ok(false);
@@ -206,7 +207,7 @@ fn python_script(spec: &OsStr) -> Result<OsString, Failure> {
     }
 }
 
-/// Returns the file for the script of `-g LANGUAGE[:FILE]` or `-g FILE.py`.
+/// Returns the file to write for `-g LANGUAGE[:FILE]` or `-g FILE.py`.
 fn template_file(spec: &OsStr) -> Result<ScriptFile, Failure> {
     let text = spec.to_str().unwrap_or_default();
     let (language, file) = text.split_once(':').map_or((text, None), |(language, file)| (language, Some(file)));
@@ -227,7 +228,7 @@ Scripting language extensions (used in perf script -s [spec:]script.[spec]):
 ";
 
 impl ProgramOptions {
-    /// Runs what the options request. Returns `None` if they request no script, so that the recording is shown as text.
+    /// Runs what the options request. Returns `None` if they request no script: the recording is then printed as text.
     pub fn run(self, others: OtherOptions<'_>) -> Result<Option<ExitStatus>, Failure> {
         if let (Some(filter), true) = (self.filters.first(), self.events.is_empty()) {
             return Err(usage(format!(
@@ -311,7 +312,8 @@ impl ProgramOptions {
         Ok(Some(Request::Script { script, args }))
     }
 
-    /// Returns an option for the events of a script that does not open them itself; `None` if there is no such option.
+    /// Returns an option that the user gave and that needs events of perf-prof; a script that opens its events itself
+    /// cannot use it. Returns `None` if there is no such option.
     fn option_of_events(&self, OtherOptions { of, all_cpus, .. }: OtherOptions<'_>) -> Option<&'static str> {
         let others = [
             (!self.events.is_empty(), "-e"),
@@ -324,10 +326,10 @@ impl ProgramOptions {
         own.or_else(|| of.of_events())
     }
 
-    /// Makes the plan of a run of a script.
+    /// Makes the plan for running a script.
     fn plan(&self, script: OsString, args: Vec<OsString>, others: OtherOptions<'_>) -> Result<ScriptPlan, Failure> {
         let OtherOptions { of, symbols, argv, .. } = others;
-        // Open the script before the events, so that a wrong name is reported at once.
+        // The script is opened before the events, so that a wrong path is reported at once.
         open_regular(Path::new(&script))
             .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
         let (run, args) = if self.events.is_empty() {
@@ -363,7 +365,7 @@ impl ProgramOptions {
         Input { path: recording_path(of.written_input()), jobs, max_stack, ..input }
     }
 
-    /// Returns the plan of live events. They are sorted by time, because scripts of perf expect this order.
+    /// Returns the plan of live events. The events are sorted by time, because scripts of perf expect this order.
     fn live(
         &self,
         OtherOptions { of, all_cpus, chains, .. }: OtherOptions<'_>,
@@ -398,7 +400,7 @@ impl ProgramOptions {
 
 /// Separates the arguments of a script on live events from the command after `--` or `--exec`.
 fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
-    // clap removes a `--` that comes before all arguments.
+    // clap removes a `--` that comes before all arguments, so it is searched in `argv`.
     let is_separated = argv.len().checked_sub(args.len() + 1).is_some_and(|before| argv[before] == "--");
     let command = match args.iter().position(|arg| arg == "--" || arg == "--exec") {
         _ if is_separated => std::mem::take(&mut args),
@@ -408,8 +410,8 @@ fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec
     (args, command)
 }
 
-/// Runs both wrappers of a script. As in perf, a script whose name ends in `top` gets all arguments, and all CPUs are recorded.
-/// For any other script, its required arguments come first, and the rest belongs to the recorder.
+/// Runs both wrappers of a script. As in perf, a script whose name ends in `top` gets all arguments, and all CPUs are
+/// recorded. For any other script, its required arguments come first; the rest goes to the recorder.
 fn live(name: &OsStr, mut args: Vec<OsString>, all_cpus: bool) -> Result<u8, Failure> {
     let (Some(record), Some(report)) =
         (folders::wrapper(name, Wrapper::Record), folders::wrapper(name, Wrapper::Report))

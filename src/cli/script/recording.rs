@@ -1,4 +1,4 @@
-//! The options of all commands that print a recording: they select the recording and its samples.
+//! The options of all commands that print a recording. They select the recording and its samples.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::{
     values::{self, owner},
 };
 
-/// Returns the path of the recording. As in perf, a recording that comes through a pipe needs no `-i -`.
+/// Returns the path of the recording. A recording that comes through a pipe needs no `-i -`, as in perf.
 pub fn recording_path(written: Option<&Path>) -> PathBuf {
     match written {
         Some(path) => path.to_owned(),
@@ -27,7 +27,7 @@ pub fn recording_path(written: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The options of all commands that print a recording: they select the recording and its samples.
+/// The options of all commands that print a recording.
 #[derive(Args)]
 pub struct RecordingOptions {
     /// The recording: a file, a directory, or - for a pipe [default: a pipe on stdin, else perf.data]
@@ -81,8 +81,8 @@ pub struct RecordingOptions {
     header_only: bool,
 }
 
-/// Parses the value of --max-stack. A number that is too large becomes the largest possible one, because call chains are
-/// shorter anyway.
+/// Parses the value of --max-stack. A number that is too large for a u16 becomes the largest u16, because callchains
+/// are shorter anyway.
 fn parse_max_stack(text: &str) -> Result<u16, String> {
     let frames: Result<u64, _> = text.parse();
     frames
@@ -91,7 +91,7 @@ fn parse_max_stack(text: &str) -> Result<u16, String> {
 }
 
 impl RecordingOptions {
-    /// Prints the header of the recording and returns the exit status if `--header-only` is given.
+    /// If `--header-only` is given, prints the header of the recording and returns the exit status.
     pub fn header(&self) -> Result<Option<ExitStatus>, Failure> {
         if !self.header_only {
             return Ok(None);
@@ -113,7 +113,7 @@ impl RecordingOptions {
         TargetOptions { all_cpus, cpus, pids, tids, cgroups: self.cgroups.clone(), exec: Vec::new() }
     }
 
-    /// Returns the first option that cannot be used with live events, because it selects samples of a recording.
+    /// Returns the first given option that cannot be used with live events, because it selects samples of a recording.
     #[cfg(feature = "python")]
     pub fn only_for_recordings(&self) -> Option<&'static str> {
         let given = [
@@ -128,7 +128,7 @@ impl RecordingOptions {
         given.into_iter().find_map(|(option, given)| given.then_some(option))
     }
 
-    /// Returns the first option that has no effect on a script which opens its events itself.
+    /// Returns the first given option that has no effect on a script that opens its events itself.
     #[cfg(feature = "python")]
     pub fn of_events(&self) -> Option<&'static str> {
         let given = [

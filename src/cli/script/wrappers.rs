@@ -1,5 +1,5 @@
-//! Runs the wrappers `NAME-record` and `NAME-report` of a script. They are shell scripts that call `perf`. In the PATH
-//! of the wrappers, `perf` is perf-prof itself, so perf need not be installed.
+//! Runs the wrappers `NAME-record` and `NAME-report` of a script: shell scripts that call `perf`. In the PATH of the
+//! wrappers, `perf` is perf-prof itself, so perf need not be installed.
 
 use std::{
     env,
@@ -23,14 +23,14 @@ use perf_prof_system::{process, procfs, shell::shell_quote, signals::Signals};
 
 use super::folders::Found;
 
-/// A private folder in which this program is called `perf`. It is removed when the value is dropped.
+/// A private folder in which this program has the name `perf`. Dropping the value removes the folder.
 struct FolderOfPerf(PathBuf);
 
 /// How this program can be run.
 enum This {
-    /// As an executable of its own.
+    /// As its own executable.
     Executable(PathBuf),
-    /// As a package of this Python interpreter.
+    /// As a package of the Python interpreter at this path.
     Package(PathBuf),
 }
 
@@ -42,7 +42,7 @@ impl This {
         }
     }
 
-    /// Makes this program runnable as `perf` in a folder.
+    /// Makes this program runnable as `perf` in `folder`.
     fn put_in(&self, folder: &Path) -> Result<()> {
         match self {
             This::Executable(file) => symlink(file, folder.join("perf")).context("cannot create a link to perf-prof"),
@@ -86,7 +86,7 @@ impl FolderOfPerf {
                     this.put_in(&folder.0).context("cannot make perf-prof runnable as perf")?;
                     return Ok(folder);
                 }
-                // There is already a folder of this name.
+                // A folder of this name exists already.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot create the folder {}", folder.display()));
@@ -95,8 +95,8 @@ impl FolderOfPerf {
         }
     }
 
-    /// Returns PATH with this folder in front. If PATH is not set, returns this folder and the folders that PATH
-    /// usually has, because an empty entry would mean the current folder.
+    /// Returns PATH with this folder in front. If PATH is not set, returns this folder and the usual folders of PATH:
+    /// an empty entry would mean the current folder.
     fn path(&self) -> Result<OsString> {
         const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
         let others = env::var_os("PATH").unwrap_or_else(|| USUAL.into());
@@ -107,17 +107,17 @@ impl FolderOfPerf {
 
 impl Drop for FolderOfPerf {
     fn drop(&mut self) {
-        // A folder that cannot be removed does no harm.
+        // If the folder cannot be removed, it does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// The running wrappers.
 struct Running {
-    /// The wrappers in their order. The status of the last one is returned.
+    /// The wrappers in the order of the pipe. The exit status of the last wrapper is returned.
     children: Vec<Child>,
     this: This,
-    /// Whether the wrappers get the signals of the terminal.
+    /// Whether the terminal sends its signals to the wrappers.
     terminal: Terminal,
     folder: FolderOfPerf,
 }
@@ -125,24 +125,24 @@ struct Running {
 /// Whether the terminal itself sends the SIGINT of Ctrl-C to the wrappers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terminal {
-    /// Yes: the terminal sends signals to the whole process group.
+    /// Yes: the terminal sends signals to the whole process group of perf-prof.
     Ours,
     /// No: the wrappers have a process group of their own, and perf-prof passes signals on.
     None,
 }
 
-/// A wrapper, and the arguments that it gets.
+/// A wrapper and its arguments.
 pub struct Invocation<'a> {
     pub wrapper: &'a Found,
     pub args: &'a [OsString],
 }
 
-/// Runs wrappers. Each reads the output of the one before it. Returns the status of the last one.
+/// Runs the wrappers. Each wrapper reads the output of the previous one. Returns the exit status of the last wrapper.
 pub fn run(wrappers: &[Invocation<'_>]) -> Result<u8> {
     start(wrappers)?.wait()
 }
 
-/// Starts wrappers. The output of each is piped to the next one.
+/// Starts the wrappers. The output of each wrapper is piped to the next one.
 fn start(wrappers: &[Invocation<'_>]) -> Result<Running> {
     let this = This::find()?;
     let folder = FolderOfPerf::new(&this)?;
@@ -171,7 +171,7 @@ fn start(wrappers: &[Invocation<'_>]) -> Result<Running> {
 }
 
 impl Running {
-    /// Waits until the wrappers and the runs of perf-prof that they started have ended.
+    /// Waits until the wrappers have ended, and the processes of perf-prof that they started.
     fn wait(mut self) -> Result<u8> {
         const PAUSE: Duration = Duration::from_millis(10);
         let signals = Signals::install()?;
@@ -194,7 +194,7 @@ impl Running {
                 if statuses.iter().all(Option::is_some) {
                     break status;
                 }
-                // The last wrapper has ended, so nothing reads the recordings any more. End the recorders.
+                // The last wrapper has ended, so nobody reads the recordings any more. The recorders get SIGTERM.
                 for pid in self.runs_of_this().into_iter().filter(|pid| !unread.contains(pid)).collect::<Vec<_>>() {
                     process::send_signal(pid, libc::SIGTERM);
                     unread.push(pid);
@@ -202,7 +202,7 @@ impl Running {
             }
             thread::sleep(PAUSE);
         };
-        // Wait for the programs of a shell that a signal has killed: they may still run.
+        // If a signal killed a shell, the programs that it started may still run. They are waited for.
         while asked.iter().any(|&pid| !procfs::has_exited(pid)) {
             thread::sleep(PAUSE);
         }
@@ -213,7 +213,7 @@ impl Running {
         })
     }
 
-    /// Returns the descendants that run this program.
+    /// Returns the descendants of this process that run this program.
     fn runs_of_this(&self) -> Vec<u32> {
         let processes = procfs::processes();
         let parents: Vec<(u32, u32)> =

@@ -1,4 +1,4 @@
-//! Formats counts as JSON for programs: each table is an object on one line. No I/O.
+//! Formats counts as JSON for programs. Each table is an object on one line.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use perf_prof_session::stat::{Mean, Row, Span, Table, Tally, Unit};
 #[derive(Serialize)]
 struct Object<'a> {
     subject: &'a str,
-    /// The end of the interval, in seconds since counting started. `None` if the counts are of the whole run.
+    /// The end of the interval, in seconds since counting started. `None` for the counts of the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<f64>,
     elapsed: f64,
@@ -42,7 +42,7 @@ struct Event<'a> {
     metric_unit: Option<&'a str>,
 }
 
-/// Returns a table as a line, with the newline.
+/// Returns a table as one line that ends with a newline.
 pub fn line(table: &Table<'_>) -> serde_json::Result<String> {
     let of = |which: fn(&(Mean, Mean)) -> Mean| table.cpu_time.as_ref().map(|times| which(times).value);
     let object = Object {

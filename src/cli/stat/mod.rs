@@ -1,4 +1,4 @@
-//! The options of `perf-prof stat`, the plan made from them, and the output of the tables.
+//! The options of `perf-prof stat`, its plan, and the output of its tables.
 
 mod json;
 mod table;

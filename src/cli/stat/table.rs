@@ -1,11 +1,11 @@
-//! Formats counts as text for people. No I/O.
+//! Formats counts as text for people.
 
 use std::fmt::Write;
 
 use perf_prof_session::stat::{Mean, Metric, PER_SECOND, Row, Span, Table, Tally, Unit};
 use perf_prof_tools::commands::report::grouped;
 
-/// Text without or with colours.
+/// Whether text contains colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
     /// Plain text.
@@ -18,7 +18,7 @@ pub enum Colours {
 #[derive(Debug)]
 pub struct Text {
     colours: Colours,
-    /// True if the column titles of the intervals were already printed.
+    /// True if the column titles of interval tables have been printed.
     has_printed_titles: bool,
 }
 
@@ -78,8 +78,8 @@ impl Text {
         text
     }
 
-    /// Returns a row. `width` is the width of the column of events, and `cgroup` that of the column of cgroups, if there is
-    /// one.
+    /// Returns a row. `width` is the width of the event column. `cgroup` is the width of the cgroup column; `None` if
+    /// there is no such column.
     fn row(&self, row: &Row<'_>, width: usize, cgroup: Option<usize>) -> String {
         let unit = match row.event.unit() {
             Unit::Nanoseconds => "msec",
@@ -163,7 +163,8 @@ mod tests {
     use super::*;
     use crate::stat::json;
 
-    /// The counts of each event: its name, the CPU, and for each descriptor the value, the time enabled and the time running.
+    /// The counts of each event: its name, the CPU, and the counts of its descriptors. A count is the value, the
+    /// enabled time and the running time.
     type Counts<'a> = &'a [(&'a str, Option<u32>, &'a [(u64, u64, u64)])];
 
     fn event(name: &str) -> Event {
@@ -319,7 +320,7 @@ mod tests {
         let run = Run { tallies, elapsed: Duration::from_secs(2), cpu_time: None };
         let subject = Subject { name: "cgroups a", events: &events, cgroups: &cgroups };
         let table = Table::from_runs(subject, Span::Whole, std::slice::from_ref(&run));
-        // A metric is made of counts of the same cgroup.
+        // A metric is computed from counts of the same cgroup.
         expect![[r#"
 
             Counts of cgroups a:

@@ -1,4 +1,4 @@
-//! The options of `perf-prof hist`, and the plan made from them.
+//! The options of `perf-prof hist`, and its plan.
 
 use clap::{
     Args,

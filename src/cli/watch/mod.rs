@@ -1,4 +1,4 @@
-//! The commands that show events without a script: their options, and the plans made from them.
+//! The commands that show events without a script: their options and their plans.
 
 mod hist;
 mod options;

@@ -1,5 +1,5 @@
-//! The options that the commands of this folder share: where the events come from, live or a recording, and when the
-//! run ends.
+//! The options that `trace`, `top` and `hist` share. They say where the events come from, live or a recording, and when
+//! the run ends.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -60,15 +60,15 @@ pub struct WatchOptions {
     quiet: bool,
 }
 
-/// The settings that a command needs for its events.
+/// What a command needs for its events.
 pub struct Needs {
-    /// How user frames are found, if events have call chains.
+    /// How user frames are found; `None` if the events need no callchains.
     pub chains: Option<CallGraph>,
-    /// Whether call chains have the frames of Python functions.
+    /// Whether callchains contain the frames of Python functions.
     pub python: InterpreterFrameUse,
     /// How often the command prints while it runs.
     pub interval: Option<Duration>,
-    /// On if each live sample has to hold the cgroup of its task.
+    /// On if each live sample must contain the cgroup of its task.
     pub cgroups: Switch,
 }
 
@@ -78,7 +78,7 @@ impl WatchOptions {
         !self.input.is_empty()
     }
 
-    /// Returns the command to run. `command` is the command after the options.
+    /// Returns the command to run. `command` contains the words after the options.
     pub fn command(&self, command: Vec<OsString>) -> Vec<OsString> {
         self.target.command(command)
     }
@@ -104,11 +104,11 @@ impl WatchOptions {
             frequency: self.rate.freq,
             ring_size: self.mmap_pages,
             buffer: self.buffer,
-            // Deliver the events in the order of time, because a task may get its name on one CPU and run on another
-            // one later.
+            // The events are delivered in the order of time. A task may get its name on one CPU and run on another CPU
+            // later.
             order: DeliveryOrder::Time,
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
-            // Leave out perf-prof itself: printing a line is a system call, so each line would cause another one.
+            // perf-prof itself is left out: printing a line is a system call, so each line would cause another line.
             own_threads: OwnThreads::LeftOut,
             in_kernel: self.in_kernel.when(),
             duration: self.duration,

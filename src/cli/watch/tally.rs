@@ -1,4 +1,4 @@
-//! The options of the commands that add up events, `top` and `hist`.
+//! The options that `top` and `hist` share: both commands add up events.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ use crate::{
     values::{self, PythonFramesOption},
 };
 
-/// The interval between two drawings of the screen, if the user gives none.
+/// The default interval between two drawings of the screen.
 const DRAWN_EVERY: Duration = Duration::from_secs(1);
 
 /// Which events are added up, and how the sums are shown.
@@ -65,12 +65,13 @@ pub struct TallyOptions {
 }
 
 impl TallyOptions {
-    /// Returns the words that are events.
+    /// Returns the words that name events.
     pub fn words(&self) -> &[String] {
         &self.events
     }
 
-    /// Returns the plan. `name` is the name of the command, `example` an event for it, and `by` the keys.
+    /// Returns the plan. `name` is the name of the command, `example` is an event for its messages, and `by` contains
+    /// the keys.
     pub fn plan(self, name: &'static str, example: &'static str, by: &[String]) -> Result<TallyPlan, OptionError> {
         let mut events = Vec::new();
         for list in &self.events {
@@ -81,12 +82,12 @@ impl TallyOptions {
             return Err(OptionError::NoEventToCount(name, example));
         }
         let command = self.of.command(self.command);
-        // Draw no screen if there is a command, because the command would write to the same terminal.
+        // If there is a command, no screen is drawn, because the command writes to the same terminal.
         let is_screen = !self.json && !self.of.is_of_recording() && command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
         let has_stacks = !self.of.is_of_recording() && request_stacks(&mut events, by) == Stacks::OfEveryEvent;
         let chains = self.call_graph.or((self.callchains || has_stacks).then(CallGraph::default));
-        // Request cgroups only in a live run: a recording has them or not.
+        // Only a live run requests cgroups. A recording contains them or not.
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
@@ -107,7 +108,7 @@ impl TallyOptions {
     }
 }
 
-/// The events that a live run has to record with their call chains.
+/// Which events of a live run get callchains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stacks {
     /// The events with an attribute `stack`.
@@ -116,8 +117,8 @@ enum Stacks {
     OfEveryEvent,
 }
 
-/// Requests the call chains that the keys need. A span gets an attribute that says which of its two events needs a call chain,
-/// because usually only one does.
+/// Requests the callchains that the keys need. A span gets an attribute that says which of its two events needs a
+/// callchain. Usually only one of the two events does.
 fn request_stacks(events: &mut [EventSpec], by: &[String]) -> Stacks {
     let is_stack = |name: &str| name.trim_start_matches('_') == "stack";
     let has = |part: &str| {
@@ -166,7 +167,7 @@ mod tests {
             ("offcpu", &["stack", "end.stack"], (Stacks::AsWritten, Both)),
             ("offcpu//stack=end/", &["stack"], (Stacks::AsWritten, End)),
             ("a:b", &["stack"], (Stacks::OfEveryEvent, Inherit)),
-            // The attribute alone would give frames of the kernel only.
+            // The attribute alone would give only kernel frames.
             ("a:b//stack/", &["stack"], (Stacks::OfEveryEvent, Inherit)),
             ("a:b//max-stack=5/", &["stack"], (Stacks::OfEveryEvent, Inherit)),
             ("a:b", &["begin"], (Stacks::AsWritten, Inherit)),

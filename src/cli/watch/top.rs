@@ -1,4 +1,4 @@
-//! The options of `perf-prof top`, and the plan made from them.
+//! The options of `perf-prof top`, and its plan.
 
 use clap::Args;
 use perf_prof_session::engine::ExitStatus;

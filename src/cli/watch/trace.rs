@@ -1,4 +1,4 @@
-//! The options of `perf-prof trace`, and the plan made from them.
+//! The options of `perf-prof trace`, and its plan.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -135,7 +135,7 @@ impl Trace {
         const READ_ON: &str = "`perf-prof trace --help` explains the options, with examples";
         let command = self.command.first().filter(|_| self.events.is_empty()).cloned();
         let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        // If there is no -e, the first word of the command may be meant as an event.
+        // Without -e, the first word of the command may be meant as an event.
         let command = command.as_ref();
         Ok(trace::run(&plan).map_err(|error| event_as_command::with_hint(error, command))?)
     }
