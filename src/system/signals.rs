@@ -85,6 +85,7 @@ pub struct EndRequests {
 }
 
 impl EndRequests {
+    /// Creates a value without requests.
     pub fn new() -> Result<EndRequests, CallError> {
         Ok(EndRequests { wake: EventFd::new()?, count: AtomicU32::new(0), has_requests: AtomicBool::new(false) })
     }

@@ -17,14 +17,14 @@ use pyo3::prelude::*;
 use super::{errors::exception, messages};
 pub use crate::script::LOOK_FOR_SIGNALS;
 
-/// Work that runs until it ends by itself, or until its end is requested.
+/// Work in another thread, until it ends by itself or the program requests its end.
 pub struct Background<T> {
     requests: Arc<EndRequests>,
     result: Mutex<mpsc::Receiver<Result<T>>>,
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Starts `work` in a new thread. `work` gets the program's requests to end it instead of the signals of the
+    /// Starts `work` in a new thread. `work` gets the program's requests to end it. It does not get the signals of the
     /// process.
     pub fn start(work: impl FnOnce(Signals) -> Result<T> + Send + 'static) -> Result<Background<T>> {
         messages::collect();
@@ -41,13 +41,13 @@ impl<T: Send + 'static> Background<T> {
         Ok(Background { requests, result: Mutex::new(result) })
     }
 
-    /// Returns the object that requests the end of the work.
+    /// Returns the object through which the program requests the end of the work.
     pub fn requests(&self) -> Arc<EndRequests> {
         self.requests.clone()
     }
 
-    /// Waits until the work has ended. If a signal handler of the program raises an exception, requests the end of the
-    /// work.
+    /// Waits until the work has ended. If a signal handler of the program raises an exception, also requests the end of
+    /// the work.
     pub fn wait(&self, py: Python<'_>) -> PyResult<T>
     where
         T: Send,
@@ -80,8 +80,8 @@ impl<T: Send + 'static> Background<T> {
     }
 }
 
-/// Starts a thread that calls `work`, and then calls `done` with the result. A panic of `work` becomes an error. The
-/// thread blocks all signals, and its events are not traced.
+/// Starts a thread that calls `work`, and then `done` with the result. A panic of `work` becomes an error. The thread
+/// blocks all signals, and its events are not traced.
 pub fn start_thread<T>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
     done: impl FnOnce(Result<T>) + Send + 'static,

@@ -33,8 +33,8 @@ use crate::script::{Batch, Table, stream_capsule};
 /// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
 
-/// A table leaves memory free on the machine and in the cgroup: half of the run's memory budget, but at least and at
-/// most these numbers of bytes.
+/// A table must leave memory free on the machine and in the cgroup: half of the run's memory budget, but at least
+/// `LEAST_RESERVE` and at most `MOST_RESERVE` bytes.
 const LEAST_RESERVE: usize = 32 << 20;
 const MOST_RESERVE: usize = 1 << 30;
 
@@ -49,23 +49,23 @@ pub struct Batches {
     limit: usize,
 }
 
-/// The rows of the next batch, and events that were already taken from the trace but are not in a row yet.
+/// The rows of the next batch, and events that were taken from the trace but are not in a row yet.
 struct Rows {
     columns: Columns,
     left: (EventBatch, usize),
     decoded: Decoded,
 }
 
-/// Whether the rows come from threads that decode a recording.
+/// Whether threads decode the rows from a recording.
 enum Decoded {
-    /// Not decided before the first batch.
+    /// The first batch decides.
     Undecided,
     By(Arc<ColumnRun>),
-    /// The rows come from the events of the trace.
+    /// No: the rows come from the events of the trace.
     No,
 }
 
-/// How much of a batch of events is in the columns.
+/// How far a batch of events has been appended to the columns.
 struct Appended {
     next: usize,
     samples: usize,
@@ -94,8 +94,8 @@ impl Batches {
         let plan = Plan::new(columns, &run.events, &run.is_delivered)
             .map_err(|error| named(py, "OptionError", &error.to_string()))?;
         let schema = plan.schema.clone();
-        // With `every`, a batch has to be returned after some time, even if it is not full. Threads that decode a
-        // recording cannot do that.
+        // With `every`, a batch must be returned after this time, even if it is not full. Threads that decode a
+        // recording cannot do this.
         let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
         let (limit, left) = (rows, (EventBatch::default(), 0));
         let columns = Columns::new(plan, BatchLimit::new(limit, run.context.budget(), 1));
@@ -103,7 +103,7 @@ impl Batches {
         Ok(Batches { trace, schema, every, rows: Mutex::new(Some(rows)), limit })
     }
 
-    /// Returns all further rows as a table.
+    /// Returns all remaining rows as a table.
     pub fn table(&self, py: Python<'_>) -> PyResult<Table> {
         let reserve = (self.trace.get().run().context.budget().bytes() / 2).clamp(LEAST_RESERVE, MOST_RESERVE);
         let (mut batches, mut bytes, mut count) = (Vec::new(), 0, 0);
@@ -171,8 +171,8 @@ impl Batches {
         }
     }
 
-    /// Returns the next batch that threads have decoded; `Some(None)` after the last batch; `None` if the program has
-    /// taken events from the trace since the last call.
+    /// Returns the next batch that threads have decoded. Returns `Some(None)` after the last batch. Returns `None` if
+    /// the program has taken events from the trace since the last call.
     fn next_decoded(&self, py: Python<'_>, columns: &Arc<ColumnRun>) -> PyResult<Option<Option<RecordBatch>>> {
         let trace = self.trace.get();
         loop {
@@ -244,7 +244,7 @@ fn append(columns: &mut Columns, batch: &EventBatch, first: usize, context: &Con
         }
     }
     appended.samples = rows.len();
-    // Looking up the names of addresses takes locks. A fork at that time would leave them locked in the child.
+    // Looking up symbols takes locks. If the process forked meanwhile, these locks would stay locked in the child.
     let held = columns.plan().needs_symbols.then(fork_lock::hold);
     columns.append(&rows, context)?;
     drop(held);
@@ -281,7 +281,7 @@ impl Batches {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The protocol allows a producer with only one schema to ignore the requested schema.
+        // The Arrow protocol allows a producer with a single schema to ignore the requested schema.
         let _ = requested_schema;
         let schema = slf.get().schema.clone();
         stream_capsule(py, Box::new(Reader { batches: slf, schema }))
@@ -296,7 +296,7 @@ impl Batches {
     }
 }
 
-/// The batches for another library, which reads them when it needs them.
+/// Reads the batches for another library, when this library requests them.
 struct Reader {
     batches: Py<Batches>,
     schema: SchemaRef,

@@ -1,4 +1,4 @@
-//! `stat`: counts events.
+//! `stat` for programs: counts events.
 
 use perf_prof_session::stat::{self, Rows, Tally};
 use pyo3::{
@@ -8,7 +8,7 @@ use pyo3::{
 
 use super::{background::Background, options};
 
-/// The count of an event, as the arguments of `perf_prof.Count`.
+/// The count of an event. The fields are the arguments of `perf_prof.Count`.
 #[derive(Default, IntoPyObject)]
 pub struct Count {
     /// `None` if the event was never on a counter.
@@ -17,7 +17,7 @@ pub struct Count {
     enabled: u64,
     /// The time in ns during which the event was on a counter.
     running: u64,
-    /// Whether the kernel and the machine support the event.
+    /// True if the kernel and the machine support the event.
     is_supported: bool,
 }
 

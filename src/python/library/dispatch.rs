@@ -1,4 +1,4 @@
-//! `run`: calls the handlers of a program, in the thread that called `run`.
+//! `run` for programs: calls the handlers of a program, in the thread that called `run`.
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
@@ -83,12 +83,12 @@ pub fn run_handlers(
         thread.forget();
         return Err(named(py, "ClosedError", "this is a forked child; the run goes on in its parent"));
     }
-    // If a handler ended the run, the remaining events are dropped. `__exit__` is always called, as in a script.
+    // If a handler ended the run, the remaining events are dropped. `__exit__` is called in any case, as in a script.
     if !matches!(ended, Ok(EndedBy::Events)) {
         py.detach(|| thread.close());
     }
     let end = py.detach(|| thread.end());
-    // Signals are checked before `__exit__` is called. Otherwise this call would discard the exception that a signal
+    // Signals are checked before `__exit__` is called. Otherwise the call would discard the exception that a signal
     // handler of the program raises.
     let interrupted = py.check_signals().err();
     let mut at_exit = Flow::Continue(());
@@ -113,8 +113,8 @@ pub fn run_handlers(
     Ok(RunResult { delivered, lost, status: if raised && status == 0 { 1 } else { status } })
 }
 
-/// Opens the events of a run, makes a program of the handlers that `make` finds for them, and then enables the events.
-/// If all handlers are aggregators, the kernel may add up the events.
+/// Opens the events of a run. `make` finds the handlers for the events. Then enables the events, with a program that
+/// calls the handlers. If all handlers are aggregators, the kernel may add up the events.
 fn opened<'py>(
     py: Python<'py>,
     plan: RunPlan,
@@ -145,7 +145,7 @@ fn opened<'py>(
     }
 }
 
-/// Returns the meaning of `on_error`.
+/// Parses the argument `on_error`.
 pub fn on_error_from(name: &str) -> PyResult<OnError> {
     match name {
         "raise" => Ok(OnError::Raise),
@@ -166,14 +166,14 @@ pub fn program(
     program.map_err(|error| named(py, "HandlerError", &error.to_string()))
 }
 
-/// Calls `__init__` of a module. Python has already called the `__init__` of an object when it created the object.
+/// Calls `__init__` if the handlers are a module. For an object, Python called `__init__` when it created the object.
 pub fn begin(functions: &Bound<'_, PyDict>, handlers: &Bound<'_, PyAny>) -> PyResult<()> {
     let init = functions.get_item("__init__")?.filter(|_| handlers.is_instance_of::<PyModule>());
     init.map_or(Ok(()), |init| init.call0().map(drop))
 }
 
-/// Returns the handlers by name, and the name of the place that defines them, for messages. The option `on_lost`
-/// becomes the handler `__lost__`.
+/// Returns the handlers by name, and the name of what defines them, for messages. The option `on_lost` becomes the
+/// handler `__lost__`.
 pub fn functions<'py>(
     events: &[EventType],
     handlers: &Bound<'py, PyAny>,
@@ -200,7 +200,7 @@ fn named_functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> P
         return Ok((dict.copy()?, "handlers".to_owned()));
     }
     let found = PyDict::new(py);
-    // `__exit__` of a context manager is not a callback: Python calls it with three arguments.
+    // In a context manager, `__exit__` is not a callback: Python calls it with three arguments.
     let is_context_manager = handlers.hasattr("__enter__")?;
     for name in Callbacks::names(events) {
         if name == "__exit__" && is_context_manager {
@@ -219,7 +219,7 @@ fn named_functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> P
     Ok((found, kind()?))
 }
 
-/// What ended the delivery.
+/// What ended the delivery of events.
 enum EndedBy {
     Events,
     Handler,
@@ -275,7 +275,7 @@ fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, generation: Gene
     Flow::Continue(())
 }
 
-/// Fails if a handler ended the run by a KeyboardInterrupt or a SystemExit, with the same exception.
+/// If a handler ended the run by a KeyboardInterrupt or a SystemExit, fails with the same exception.
 pub fn stopped(flow: Flow) -> PyResult<()> {
     match flow {
         ControlFlow::Continue(()) | ControlFlow::Break(Stop::Failed | Stop::ClosedPipe | Stop::Limit) => Ok(()),

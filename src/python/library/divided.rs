@@ -1,5 +1,5 @@
-//! `run` with `jobs`: forked children replay the parts of a recording, and the program merges their results. The package's
-//! Python code forks them, see `_jobs.py`.
+//! `run` with `jobs`: forked children replay the parts of a recording, and the program merges their results. The Python
+//! file `_jobs.py` of the package forks the children.
 
 use std::{
     ops::ControlFlow,
@@ -28,7 +28,7 @@ use crate::{
     script::{Callbacks, OnError, current_run, set_current_run, stay_in_forked_child},
 };
 
-/// How often signal handlers of the program get a chance to run while a part is read in advance.
+/// How often signal handlers of the program can run while a part is read in advance.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// A recording that is divided between processes, and the handlers that get its events.
@@ -108,14 +108,14 @@ impl DividedRun {
         read.map(|_| ()).map_err(|error| exception(py, &error))
     }
 
-    /// Makes this forked child the process that replays a part. The kernel kills it when the thread that forked it
-    /// ends.
+    /// Turns this forked child into the process that replays a part. When the thread that forked the child ends, the
+    /// kernel kills the child.
     fn enter_child(&self, number: usize) {
         stay_in_forked_child();
         if !process::die_with(self.pid, libc::SIGKILL) {
             process::exit_now(1);
         }
-        // The parent shows the messages from before the fork, so the child drops its copies.
+        // The parent shows the messages from before the fork, so the child drops its copies of them.
         drop(messages::take());
         self.lock().enter(number);
     }
@@ -165,7 +165,7 @@ impl DividedRun {
     }
 }
 
-/// Returns an object to which no signals arrive, because the program's own handlers get the signals of the process.
+/// Returns a `Signals` that no signal reaches, because the program's own handlers get the signals of the process.
 fn signals(py: Python<'_>) -> PyResult<Signals> {
     let requests = EndRequests::new().map_err(|error| exception(py, &error.into()))?;
     Ok(Signals::of_program(Arc::new(requests)))

@@ -1,4 +1,4 @@
-//! Errors of runs as Python exceptions. The classes are in the package `perf_prof`.
+//! Errors of runs as Python exceptions. The package `perf_prof` defines the classes.
 
 use std::{error::Error, io, path::Path};
 
@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 
 use super::background::Internal;
 
-/// Returns the exception for an error. The error and its causes decide the class and the text.
+/// Returns the exception for an error. Its class and its text depend on the error and its causes.
 pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
-    // An exception that the program itself raised is returned as it is.
+    // An exception that the program itself raised is returned unchanged.
     if let Some(raised) = error.downcast_ref::<PyErr>() {
         return raised.clone_ref(py);
     }
@@ -43,7 +43,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
     match errno {
         _ if is_permission => with_number(py, "AccessError", errno.unwrap_or(libc::EACCES), &text),
-        // Python shows the error number itself, so it is removed from the text.
+        // Python itself prints the error number, so the number is removed from the text.
         Some(errno) => with_number(py, "KernelError", errno, &text.replace(&format!(" (os error {errno})"), "")),
         None if error.chain().any(|cause| cause.is::<CaptureError>()) => named(py, "KernelError", &text),
         None if error.chain().any(|cause| cause.is::<Internal>()) => named(py, "Error", &text),
@@ -51,7 +51,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
 }
 
-/// The recording is cut off, because its file could not be written to the end: the disk may be full.
+/// The recording is incomplete, because its file could not be written to the end. The disk may be full.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}: {cause}")]
 pub struct CutOff {
@@ -59,7 +59,7 @@ pub struct CutOff {
     pub cause: WriteError,
 }
 
-/// Returns the path of an output file that cannot be created, and the errno with which creating it fails.
+/// Returns the path of an output file that cannot be created, and the errno of its creation.
 fn unwritable(error: &OutputPathError) -> Option<(&Path, i32)> {
     match error {
         OutputPathError::NoFolder(path) => Some((path, libc::ENOENT)),
@@ -70,7 +70,7 @@ fn unwritable(error: &OutputPathError) -> Option<(&Path, i32)> {
     }
 }
 
-/// Returns the OSError for a recording's file that cannot be read or written. Its class depends on errno.
+/// Returns the OSError for the file of a recording that cannot be read or written. The class depends on the errno.
 fn of_file(py: Python<'_>, name: &str, errno: i32) -> PyErr {
     let class = match errno {
         libc::ENOENT => "RecordingNotFoundError",
@@ -103,7 +103,7 @@ pub fn named(py: Python<'_>, class: &str, text: &str) -> PyErr {
     raise(py, class, |class| class.call1((text,)))
 }
 
-/// Returns an exception of a class in the package `perf_prof` that has an error number.
+/// Returns an exception of a class in the package `perf_prof`, with an error number.
 pub fn with_number(py: Python<'_>, class: &str, errno: i32, text: &str) -> PyErr {
     raise(py, class, |class| class.call1((errno, text)))
 }

@@ -1,4 +1,5 @@
-//! `flight`: keeps the last seconds of events in memory, and records them when the program asks for it.
+//! `flight` for programs: keeps the events of the last seconds in memory, and records them when the program requests a
+//! dump.
 
 use std::{
     path::PathBuf,
@@ -25,7 +26,7 @@ use crate::script::await_dump;
 pub struct FlightRun {
     /// `None` after the recorder has ended.
     work: Mutex<Option<Background<u8>>>,
-    /// Keeps the eventfd open, through which the program asks the recorder.
+    /// Keeps the eventfd open through which the program requests dumps.
     requests: Arc<EndRequests>,
     asking: Asking,
     generation: Generation,
@@ -51,7 +52,7 @@ pub fn start_flight(
     });
     let work = work.map_err(|error| exception(py, &error))?;
     let Ok(asking) = py.detach(move || begun.recv()) else {
-        // Without this message, the recorder has failed, so `wait` returns the error.
+        // Without the message, the recorder has failed. `wait` then returns its error.
         work.wait(py)?;
         return Err(named(py, "Error", "flight(): the recorder ended at once"));
     };

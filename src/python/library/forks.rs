@@ -1,4 +1,4 @@
-//! Notices that this process is a forked child, in which the threads of runs do not exist.
+//! Detects that this process is a forked child, in which the threads of runs do not exist.
 
 use std::sync::{
     Once,
@@ -14,8 +14,8 @@ extern "C" fn count() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-/// A number that differs between a process and the children that it forks: how often the process and its ancestors were
-/// forked.
+/// How often this process and its ancestors were forked. The number of a child differs from the number of the process
+/// that forked it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
@@ -27,7 +27,7 @@ impl Generation {
         Generation(FORKS.load(Relaxed))
     }
 
-    /// Returns true in the process that got this number, and false in the children that it has forked since.
+    /// Returns true in the process that got this number, and false in children that were forked later.
     #[inline]
     pub fn is_this(self) -> bool {
         FORKS.load(Relaxed) == self.0

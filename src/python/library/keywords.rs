@@ -1,5 +1,5 @@
-//! The values of keyword arguments: their types and parsers. The options of the command line use the same parsers, and
-//! so the same messages.
+//! The values of keyword arguments: their types and their parsers. The options of the command line use the same
+//! parsers, so their messages are the same.
 
 use std::{ffi::OsString, fmt::Display, ops::RangeInclusive};
 
@@ -11,13 +11,13 @@ use pyo3::{
 
 /// Why a value is refused.
 pub enum Wrong {
-    /// The value has none of the types in this text.
+    /// The value has none of the types that this text names.
     Type(&'static str),
     /// The value has the right type, but cannot be parsed. The text says why.
     Value(String),
 }
 
-/// Returns the name of the keyword for an option, for messages.
+/// Returns the name of the keyword that sets an option, for messages.
 pub fn keyword_of(option: RunOption) -> &'static str {
     match option {
         RunOption::AllCpus => "all_cpus",
@@ -45,13 +45,13 @@ pub fn keyword_of(option: RunOption) -> &'static str {
     }
 }
 
-/// Returns the value of a keyword that is either True or False.
+/// Returns the value of a keyword that must be True or False.
 pub fn switch(value: &Bound<'_, PyAny>) -> Result<bool, Wrong> {
     value.cast::<PyBool>().map(|value| value.is_true()).map_err(|_| Wrong::Type("True or False"))
 }
 
-/// Returns the value of a keyword that is True, False or a text: `default` for True, `None` for False, and the parsed
-/// text otherwise. `expected` describes the possible values, for messages.
+/// Returns the value of a keyword that is True, False or a text: `default` for True, `None` for False, otherwise the
+/// parsed text. `expected` describes the possible values, for messages.
 pub fn switch_or<T, E: Display>(
     value: &Bound<'_, PyAny>,
     default: T,
@@ -64,7 +64,7 @@ pub fn switch_or<T, E: Display>(
     }
 }
 
-/// Parses a text.
+/// Parses a text. An error becomes [`Wrong::Value`].
 pub fn parsed<T, E: Display>(text: String, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, Wrong> {
     parse(&text).map(Some).map_err(|error| Wrong::Value(error.to_string()))
 }
@@ -74,20 +74,20 @@ pub fn text(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     one(value).ok_or(Wrong::Type("a number or a str"))
 }
 
-/// Returns a str or a number as text, or several of them with commas between them: `a,b`.
+/// Returns a str or a number as text. Joins several of them with commas: `a,b`.
 pub fn list(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     let all = || value.try_iter().ok()?.map(|element| one(&element.ok()?)).collect::<Option<Vec<String>>>();
     let joined = || all().filter(|all| !all.is_empty()).map(|all| all.join(","));
     one(value).or_else(joined).ok_or(Wrong::Type("a number, a str or a list of them"))
 }
 
-/// Returns a time as text. A number of seconds gets the unit `s`; a str is returned as it is.
+/// Returns a time as text. A number of seconds gets the unit `s`; a str is returned unchanged.
 pub fn time(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     let text = one(value).ok_or(Wrong::Type("a number of seconds, or a str such as '50ms'"))?;
     Ok(value.extract::<f64>().map_or(text, |seconds| format!("{seconds:.9}s")))
 }
 
-/// Returns a time range as text: a pair of times in seconds, or a str, which is returned as it is.
+/// Returns a time range as text. The value is a pair of times in seconds, or a str, which is returned unchanged.
 pub fn time_range(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     match value.extract::<(f64, f64)>() {
         Ok((start, end)) => Ok(format!("{start:.9},{end:.9}")),
@@ -114,13 +114,13 @@ pub fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl FnOnce(&str) 
     }
 }
 
-/// Parses a level of compression.
+/// Parses a compression level.
 pub fn level(text: &str) -> Result<Level, String> {
     let level = text.parse().ok().and_then(Level::new);
     level.ok_or_else(|| format!("`{text}` is not a level from 1 to 22"))
 }
 
-/// Returns a str or a number as text; `None` for other values. `True` and `False` do not count as numbers.
+/// Returns a str or a number as text; `None` for all other values. `True` and `False` are not numbers here.
 fn one(value: &Bound<'_, PyAny>) -> Option<String> {
     if value.is_instance_of::<PyBool>() {
         return None;

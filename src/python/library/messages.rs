@@ -1,5 +1,5 @@
-//! Shows the messages of runs as Python warnings. Threads without the GIL write the messages. The program shows them
-//! when it takes events.
+//! Shows the messages of runs as Python warnings. Threads without the GIL write messages; the program shows them when
+//! it takes events.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use pyo3::{prelude::*, types::PyType};
 
 use crate::script::is_host;
 
-/// The messages that were not shown yet.
+/// The messages that have not been shown yet.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Prepares the process for a run in a library: from now on, messages are collected, and the limits of the process are
+/// Prepares the process for a run in a library. From now on, messages are collected, and the limits of the process are
 /// not changed. Does nothing in the executable `perf-prof`, which prints messages to stderr.
 pub fn collect() {
     if !is_host() {
@@ -34,7 +34,7 @@ pub fn add(messages: Vec<String>) {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
 }
 
-/// Shows the collected messages as warnings. Returns the exception if a warning filter makes one of them an error.
+/// Shows the collected messages as warnings. Returns an exception if a warning filter turns a message into an error.
 pub fn warn(py: Python<'_>) -> PyResult<()> {
     let messages = take();
     if messages.is_empty() {

@@ -1,5 +1,5 @@
 //! The functions of the Python package `perf_prof` for programs: they trace, replay, record and count in a process that
-//! belongs to the program. Does not install signal handlers, and prints nothing.
+//! belongs to the program. Installs no signal handlers and prints nothing.
 
 mod background;
 mod columns;
@@ -24,7 +24,7 @@ pub use errors::{exception, named, with_number};
 
 use pyo3::prelude::*;
 
-/// Adds the functions and classes of this room to the native module.
+/// Adds the functions and classes of this module to the native module.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<trace::Trace>()?;
     module.add_class::<columns::Batches>()?;

@@ -1,5 +1,5 @@
-//! Makes plans from keyword arguments, by filling the same draft as the options of the command line. The package's file
-//! `_options.py` lists the keywords of each function.
+//! Makes plans from keyword arguments. Keywords fill the same `Draft` as the options of the command line. The package's
+//! file `_options.py` lists the keywords of each function.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{run::inputs, script::Dialect};
 
-/// The function that was called. It decides which keywords are possible.
+/// The function that the program called. It determines which keywords are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Trace,
@@ -46,21 +46,21 @@ struct Asked {
     action: Action,
     draft: Draft,
     chains: Option<CallGraph>,
-    /// Only `record` has `threads` and `compression`.
+    /// Only for `record`.
     threads: Option<Threads>,
     compression: Option<Level>,
-    /// Only `flight` has `before`, `after` and `max_files`.
+    /// Only for `flight`: `before`, `after` and `max_files`.
     before: Option<Duration>,
     after: Option<Duration>,
     max_files: Option<u32>,
 }
 
-/// The arguments of a call: selectors, keyword arguments, and the keywords that the function has.
+/// The arguments of a call: selectors and keyword arguments. Also the keywords that the function accepts.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a, 'py> {
     pub selectors: &'a Bound<'py, PyTuple>,
     pub keywords: &'a Bound<'py, PyDict>,
-    /// The keywords that the function has. Each value names the forms that an argument may have.
+    /// The keywords that the function accepts. Each value names the types that the argument may have.
     pub forms: &'a Bound<'py, PyDict>,
 }
 
@@ -167,7 +167,7 @@ fn split(by: &str) -> Result<SplitBy, String> {
     }
 }
 
-/// Returns the exception for keywords that do not fit together.
+/// Returns the exception for keywords that cannot be combined.
 fn misfit(py: Python<'_>, error: &PlanError) -> PyErr {
     named(py, "OptionError", &error.message(keyword_of))
 }
@@ -196,14 +196,14 @@ pub fn plan(function: &str, input: Option<&Bound<'_, PyAny>>, arguments: Argumen
     draft.checked().map_err(|error| misfit(py, &error))
 }
 
-/// Makes the plan of a flight recorder whose dumps are in `folder`.
+/// Makes the plan of a flight recorder that writes its dumps into `folder`.
 pub fn flight_plan(folder: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<FlightPlan> {
-    /// How much is kept if the program does not say it.
+    /// The default of `before`.
     const BEFORE: Duration = Duration::from_secs(10);
     let py = arguments.selectors.py();
     let asked = asked(Action::Flight, "flight", arguments)?;
     let (before, after, max_files) = (asked.before, asked.after, asked.max_files);
-    // With a slash at the end, it is a folder also if it does not exist yet.
+    // A path that ends with a slash is a folder, even if it does not exist yet.
     let mut record = recording_of(py, folder.join(""), asked)?;
     record.command_line = vec!["perf_prof.flight()".into()];
     let max_files = max_files.map(|count| count as usize);
@@ -271,7 +271,7 @@ pub fn stat_plan(arguments: Arguments<'_, '_>) -> PyResult<StatPlan> {
     })
 }
 
-/// Returns the end of a wait that takes at most `value` seconds; `None` if the wait has no limit.
+/// Returns the time at which a wait of at most `value` seconds ends; `None` if the wait has no limit.
 pub fn timeout(value: Option<f64>) -> PyResult<Option<std::time::Instant>> {
     let Some(seconds) = value else { return Ok(None) };
     let wait = std::time::Duration::try_from_secs_f64(seconds.max(0.0))

@@ -1,5 +1,5 @@
-//! Where a trace gets its events: from the queue of its run, or as columns from threads that decode a recording. The
-//! first call that takes events decides.
+//! Where a trace gets its events from: from the queue of its run, or from columns that threads decode from a recording.
+//! The first call that takes events decides.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -17,35 +17,36 @@ use pyo3::prelude::*;
 
 use super::{errors::exception, queue::Queue};
 
-/// The source of a trace's events. No thread waits for the GIL while it holds the lock of `state`.
+/// The origin of a trace's events. A thread that holds the lock of `state` never waits for the GIL.
 pub struct Origin {
-    /// True if the events come from the queue. Once it is true, it stays true.
+    /// True if the events come from the queue. Never becomes false again.
     is_queue: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     from: From,
-    /// Columns with names of tasks and symbols that the run's context does not have yet. `None` if it has all names.
+    /// Columns with names of tasks and symbols that the run's context does not contain yet. `None` if the context
+    /// contains all names.
     names: Option<Arc<ColumnRun>>,
     is_stopped: bool,
 }
 
 enum From {
-    /// Not decided yet. The parts are `None` if the recording cannot be decoded in parts.
+    /// Not decided yet. `None` if the recording cannot be decoded in parts.
     Undecided(Option<Box<ColumnParts>>),
     Columns(Arc<ColumnRun>),
     Queue,
 }
 
 impl Origin {
-    /// Returns the origin for live events: the queue.
+    /// Returns the origin of live events: the queue.
     pub fn live() -> Origin {
         let state = State { from: From::Queue, names: None, is_stopped: false };
         Origin { is_queue: true.into(), state: Mutex::new(state) }
     }
 
-    /// Returns the origin for a recording. Its run waits until the program takes events.
+    /// Returns the origin for a recording. The run of the recording waits until the program takes events.
     pub fn recording(parts: Option<Box<ColumnParts>>) -> Origin {
         let state = State { from: From::Undecided(parts), names: None, is_stopped: false };
         Origin { is_queue: false.into(), state: Mutex::new(state) }
@@ -55,8 +56,7 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches to the queue. The first event in the queue is then the first one that the program has not received in a
-    /// column.
+    /// Switches to the queue. The queue then starts with the first event that the program has not received in a column.
     #[inline]
     pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
         if !self.is_queue.load(Relaxed) {
@@ -71,7 +71,7 @@ impl Origin {
             From::Undecided(_) | From::Queue => 0,
             From::Columns(columns) => {
                 let taken = columns.close();
-                // The run now reads the recording from its start, so it counts all events again and passes all names to
+                // The run now reads the recording from its start. So it counts all events again and passes all names to
                 // the context.
                 run.stats.clear();
                 state.names = None;
@@ -82,8 +82,8 @@ impl Origin {
         self.is_queue.store(true, Relaxed);
     }
 
-    /// Starts threads that decode columns. Returns `None` if this is not possible, or if the program has already taken
-    /// events.
+    /// Starts threads that decode columns. Returns `None` if the recording cannot be decoded in parts, or if the
+    /// program has already taken events.
     pub fn start_columns(
         &self,
         py: Python<'_>,
@@ -113,21 +113,22 @@ impl Origin {
         matches!(&self.state().from, From::Columns(from) if Arc::ptr_eq(from, columns))
     }
 
-    /// Passes the names of tasks and symbols from the columns to the run's context, once.
+    /// Passes the names of tasks and symbols from the columns to the run's context. Does so only once.
     pub fn tell_names(&self, py: Python<'_>, run: &About) -> PyResult<()> {
         if self.is_queue.load(Relaxed) {
             return Ok(());
         }
         let told = py.detach(|| {
             let names = self.state().names.take();
-            // Looking up symbols takes locks. A fork at that time would leave them locked in the child.
+            // Looking up symbols takes locks. If the process forked meanwhile, these locks would stay locked in the
+            // child.
             let _held = fork_lock::hold();
             names.map_or(Ok(()), |columns| columns.tell_names(&run.context))
         });
         told.map_err(|error| exception(py, &error.into()))
     }
 
-    /// Lets threads finish the parts that they decode, and starts no further parts.
+    /// Lets threads finish the parts that they are decoding. Starts no further parts.
     pub fn stop(&self) {
         let mut state = self.state();
         state.is_stopped = true;
@@ -136,7 +137,7 @@ impl Origin {
         }
     }
 
-    /// Ends the columns and their threads.
+    /// Ends the decoding of columns and its threads.
     pub fn close(&self) {
         if let From::Columns(columns) = &self.state().from {
             columns.close();

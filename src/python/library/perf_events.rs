@@ -1,4 +1,4 @@
-//! `perf.evlist`: events that a program opens by their attrs, and whose rings it reads one record after the other.
+//! `perf.evlist`: events that a program opens by their attrs. The program reads their rings one record after the other.
 
 use std::{
     ffi::CString,
@@ -32,15 +32,15 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(map_perf_rings, module)?)
 }
 
-/// The error of a system call, as Python programs expect it.
+/// Returns the error of a system call as the OSError that programs expect.
 fn os_error(error: &CallError) -> PyErr {
     PyOSError::new_err((error.errno(), error.to_string()))
 }
 
-/// The name of an event, its attr, its filter, and the system and name of a tracepoint.
+/// A parsed event: its name, its attr, its filter, and the system and name of a tracepoint.
 type Parsed<'py> = (String, Bound<'py, PyBytes>, Option<String>, Option<(String, String)>);
 
-/// Resolves a list of selectors.
+/// Parses a list of selectors and returns the events.
 #[pyfunction]
 fn parse_perf_events<'py>(py: Python<'py>, text: &str) -> PyResult<Vec<Parsed<'py>>> {
     let events = selectors::parse(text).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
@@ -49,7 +49,7 @@ fn parse_perf_events<'py>(py: Python<'py>, text: &str) -> PyResult<Vec<Parsed<'p
     Ok(parsed.collect())
 }
 
-/// Opens an event on each of the places: pairs of a CPU and a thread, of which at most one is None.
+/// Opens an event on each of the places. A place is a pair of a CPU and a thread; at most one of the two is None.
 #[pyfunction]
 fn open_perf_event(
     py: Python<'_>,
@@ -88,17 +88,19 @@ impl OpenPerfEvent {
         self.0.disable().map_err(|error| os_error(&error))
     }
 
-    /// Reads value, time enabled, time running, id and number of lost samples. Returns None if the event is not open there.
+    /// Returns value, enabled time, running time, id and number of lost samples of the event at a place. Returns None
+    /// if the event is not open there.
     fn read(&self, cpu: Option<u32>, thread: Option<u32>) -> PyResult<Option<[u64; 5]>> {
         let values = self.0.read(Place { cpu, thread }).map_err(|error| os_error(&error))?;
         Ok(values.map(|Values { value, enabled, running, id, lost }| [value, enabled, running, id, lost]))
     }
 }
 
-/// An event, as Python passes it: opened, with its name, its attr, the system and name of a tracepoint, and its evsel.
+/// An event as Python passes it: the open event, its name, its attr, the system and name of a tracepoint, and its
+/// evsel.
 type Given<'py> = (Py<OpenPerfEvent>, String, Vec<u8>, Option<(String, String)>, Bound<'py, PyAny>);
 
-/// Maps the rings of events, with this number of pages of data each.
+/// Maps the rings of events. Each ring has `pages` pages of data.
 #[pyfunction]
 fn map_perf_rings(py: Python<'_>, events: Vec<Given<'_>>, pages: usize) -> PyResult<PerfRings> {
     let bytes = pages.max(1).checked_next_power_of_two().and_then(|pages| pages.checked_mul(page_size()));
@@ -129,10 +131,10 @@ struct KnownEvent {
 #[pyclass(module = "perf_prof", frozen)]
 pub struct PerfRings {
     owners: Owners,
-    /// The rings, and memory for a record.
+    /// The rings, and a buffer for a record.
     rings: Mutex<(PolledRings, Vec<u8>)>,
     events: Vec<KnownEvent>,
-    /// The index of the event with an id.
+    /// The index of the event for each id.
     ids: FxHashMap<u64, usize>,
 }
 
@@ -143,26 +145,27 @@ impl PerfRings {
         self.owners.numbers()
     }
 
-    /// Waits until rings have records, at most this time in ms, or for ever if it is negative. Returns how many have.
+    /// Waits until rings contain records, at most `timeout` ms; a negative timeout means no limit. Returns how many
+    /// rings contain records.
     fn poll(&self, py: Python<'_>, timeout: i64) -> PyResult<usize> {
         let until = u64::try_from(timeout).ok().map(|timeout| Instant::now() + Duration::from_millis(timeout));
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             match py.detach(|| self.owners.poll(left)) {
-                // As in Python itself: a signal whose handler raises nothing does not end a wait.
+                // As in Python itself, a signal whose handler raises nothing does not end the wait.
                 Err(error) if error.errno() == libc::EINTR => py.check_signals()?,
                 result => return result.map_err(|error| os_error(&error)),
             }
         }
     }
 
-    /// Returns whether there is a ring of the CPU; None stands for any CPU.
+    /// Returns whether there is a ring of the CPU. None asks for a ring of any CPU.
     fn has(&self, cpu: Option<u32>) -> bool {
         self.rings().0.has(cpu)
     }
 
-    /// Takes the next record of a CPU: a sample as an event, any other record as its bytes with the members of its sample id,
-    /// and the index of its event. Returns None if there is none.
+    /// Returns the next record of a CPU; None if there is none. A sample is returned as an event. Any other record is
+    /// returned as its bytes, with the members of its sample id and the index of its event.
     fn read<'py>(&self, py: Python<'py>, cpu: Option<u32>) -> PyResult<Option<Bound<'py, PyAny>>> {
         while let Some(record) = self.next(cpu) {
             let is_sample = record_type(&record) == PERF_RECORD_SAMPLE;
@@ -188,16 +191,17 @@ impl PerfRings {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the next record of a CPU. The lock is not held afterwards, because making Python objects may run code of the
-    /// program.
+    /// Takes the next record of a CPU out of its ring. The lock is released before Python objects are made, because
+    /// making them may run code of the program.
     fn next(&self, cpu: Option<u32>) -> Option<Vec<u8>> {
         let mut rings = self.rings();
         let (rings, record) = &mut *rings;
         rings.next(cpu, record).then(|| std::mem::take(record))
     }
 
-    /// Returns the index of the event that wrote a record. If there are several events, samples begin with their ids, and
-    /// other records end with them. The kernel itself writes records with the id 0.
+    /// Returns the index of the event that a record belongs to. If there are several events, a sample begins with the
+    /// id of its event, and any other record ends with it. In records that belong to no event, the kernel writes the id
+    /// 0.
     fn event_of(&self, record: &[u8], is_sample: bool) -> Option<usize> {
         if self.events.len() == 1 {
             return Some(0);

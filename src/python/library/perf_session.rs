@@ -1,4 +1,4 @@
-//! `perf.session`: a recording whose samples go to a function of the program, as `perf.sample_event`.
+//! `perf.session`: a recording whose samples a function of the program gets, as `perf.sample_event`.
 
 use std::{
     collections::HashMap,
@@ -46,34 +46,34 @@ use crate::script::{Evsels, Interface, Program, class_with, current_run, set_cur
 pub struct PerfSession {
     run: Arc<About>,
     generation: Generation,
-    /// The run's thread; `None` after its events were delivered.
+    /// The thread of the run; `None` after its events were delivered.
     thread: Mutex<Option<RunThread>>,
     current: Current,
     forked: Mutex<HashMap<i32, Forked>>,
 }
 
-/// The entry that is delivered now.
+/// The entry that is being delivered.
 #[derive(Default)]
 struct Current {
     batch: Mutex<Option<Arc<EventBatch>>>,
     at: AtomicUsize,
 }
 
-/// A task, as the record of its fork tells.
+/// A task, as the record of its fork describes it.
 #[derive(Clone, Copy)]
 struct Forked {
     pid: i32,
     ppid: i32,
 }
 
-/// A thread of a recording, as the arguments of `perf.thread`.
+/// A thread of a recording. The fields are the arguments of `perf.thread`.
 #[derive(IntoPyObject)]
 pub struct FoundThread {
     pid: i32,
     tid: i32,
-    /// -1 if the recording does not say it.
+    /// -1 if the recording does not contain it.
     ppid: i32,
-    /// -1 if the thread does not run in the current sample.
+    /// -1 if the thread is not the task of the current sample.
     cpu: i32,
 }
 
@@ -101,7 +101,7 @@ pub fn open_perf_session(py: Python<'_>, path: PathBuf) -> PyResult<PerfSession>
 
 #[pymethods]
 impl PerfSession {
-    /// Returns the name of each event, the bytes of its attr, and its ids.
+    /// Returns the events: for each event its name, the bytes of its attr, and its ids.
     fn events<'py>(&self, py: Python<'py>) -> Vec<(String, Bound<'py, PyBytes>, Vec<u64>)> {
         let events = self.run.events.iter().zip(&self.run.attrs);
         events.map(|(event, attr)| (event.shown_name(), PyBytes::new(py, &attr.bytes), attr.ids.clone())).collect()
@@ -119,8 +119,8 @@ impl PerfSession {
         Ok(())
     }
 
-    /// Passes all samples to `sample`, and the records of losses and counts to `other`, with the members of the sample id of
-    /// each record. Returns False if that was done before.
+    /// Passes all samples to `sample`. Passes the records of losses and counts to `other`, each with the members of its
+    /// sample id. Returns False if the samples were passed before.
     fn process(&self, py: Python<'_>, sample: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let Some(mut thread) = lock(&self.thread).take() else { return Ok(false) };
         let before = current_run();
@@ -146,7 +146,7 @@ impl PerfSession {
         }
     }
 
-    /// Returns a thread that the records before the current sample name; None if none names it.
+    /// Returns a thread that a record before the current sample names; None if no record names it.
     fn find_thread(&self, tid: i32) -> Option<FoundThread> {
         let (task, time, cpu) = self.now();
         let is_current = task.is_some_and(|(_, of)| of == tid);
@@ -164,7 +164,7 @@ impl PerfSession {
         })
     }
 
-    /// Returns the name that a thread has at the time of the current sample; None if it is not known.
+    /// Returns the name of a thread at the time of the current sample; None if the name is not known.
     fn comm<'py>(&self, py: Python<'py>, tid: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
         let comm = self.run.context.comm(tid, self.now().1);
         comm.map(|comm| text(py, &comm)).transpose()
@@ -183,7 +183,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PerfSession {
-    /// Returns the task of the current sample, its time and its CPU. After the last sample, the time is beyond all others.
+    /// Returns the task, the time and the CPU of the current sample. After the last sample, the time is larger than all
+    /// others.
     fn now(&self) -> (Option<(i32, i32)>, u64, i32) {
         let Some(batch) = lock(&self.current.batch).clone() else { return (None, u64::MAX, -1) };
         let entry = batch.entries.get(self.current.at.load(Relaxed));

@@ -1,5 +1,5 @@
-//! A queue with limited memory for the events that a run has delivered and a program has not taken yet. Does not know
-//! Python.
+//! The queue between a run and a program, with limited memory. It contains the events that the run has delivered and
+//! the program has not taken yet. Does not know Python.
 
 use std::{
     collections::VecDeque,
@@ -12,22 +12,23 @@ use std::{
 use perf_prof_events::event::{Deliver, Flow, Sink, Stop};
 use perf_prof_system::{CallError, eventfd::EventFd, signals::EndRequests};
 
-/// A batch of this size, in bytes, is passed on, so that the program does not wait until a large batch is full.
+/// A batch of this size, in bytes, is passed to the program even if it could hold more events, so that the program gets
+/// it early.
 const BATCH_BYTES: usize = 256 << 10;
-/// The limit, in bytes, for the memory of all waiting batches. At the limit, the run stops delivering, and the events
-/// of a live run stay in the run's own buffer (option `buffer`).
+/// The maximum memory, in bytes, of all batches in the queue. At this limit the run stops delivering. The events of a
+/// live run then stay in the run's own buffer (option `buffer`).
 const WAITING_BYTES: usize = 8 << 20;
 
 /// An entry that a run delivers.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
-    /// A sample: the index of its event type, and the place of its record in the batch.
+    /// A sample: the index of its event type, and the position of its record in the batch.
     Sample { event: u32, start: u32, size: u16 },
-    /// A record that is not a sample, of a type that the run requests, at this place in the batch.
+    /// A record that is not a sample, and its position in the batch. Only for types of records that the run requests.
     Other { start: u32, size: u16 },
-    /// Events were lost between these two times. Both are 0 if events are not in the order of time.
+    /// Events were lost between these two times. Both times are 0 if events are not in the order of time.
     Lost { start: u64, end: u64 },
-    /// Another interval has passed.
+    /// An interval has passed.
     Interval,
 }
 
@@ -65,7 +66,7 @@ struct State {
     batches: VecDeque<EventBatch>,
     memory: usize,
     stage: Stage,
-    /// The number of samples that the run does not deliver, because the program already has them. `None` until the run
+    /// The number of samples that the run does not deliver, because the program has them already. `None` until the run
     /// may begin to deliver.
     skipped: Option<u64>,
 }
@@ -76,7 +77,7 @@ enum Stage {
     /// The run and the program.
     #[default]
     Open,
-    /// Only the program: the run has ended, but batches may wait.
+    /// Only the program: the run has ended, but batches may still be in the queue.
     Ended,
     /// Neither: the program takes no more batches.
     Closed,
@@ -87,7 +88,7 @@ pub struct Queue {
     state: Mutex<State>,
     /// Notified at each change of the state.
     changed: Condvar,
-    /// Readable while there may be a batch to take, and after the end.
+    /// Readable while the queue may contain a batch, and after the end of the run.
     ready: EventFd,
     /// The program's requests to end the run.
     pub requests: Arc<EndRequests>,
@@ -96,7 +97,7 @@ pub struct Queue {
 /// The result of [`Queue::take`].
 pub enum Taken {
     Batch(EventBatch),
-    /// No batch is waiting, but the run goes on.
+    /// The queue contains no batch, but the run goes on.
     Nothing,
     /// There will be no more batches.
     End,
@@ -118,7 +119,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the descriptor that is readable while there may be a batch to take.
+    /// Returns the descriptor that is readable while the queue may contain a batch.
     pub fn ready_fd(&self) -> RawFd {
         self.ready.as_raw_fd()
     }
@@ -139,12 +140,12 @@ impl Queue {
         Taken::Nothing
     }
 
-    /// Returns the number of batches that wait.
+    /// Returns the number of batches in the queue.
     pub fn waiting(&self) -> usize {
         self.state().batches.len()
     }
 
-    /// Waits for a batch, for the end of the run, or until this time.
+    /// Waits for a batch, for the end of the run, or until the time `until`.
     pub fn wait(&self, until: Instant) {
         let state = self.state();
         let left = until.saturating_duration_since(Instant::now());
@@ -152,21 +153,21 @@ impl Queue {
         drop(self.changed.wait_timeout_while(state, left, is_idle));
     }
 
-    /// Lets the run begin to deliver. The run leaves out its first `skipped` samples. Only the first call has an
+    /// Lets the run begin to deliver. The run does not deliver its first `skipped` samples. Only the first call has an
     /// effect.
     pub fn start(&self, skipped: u64) {
         self.state().skipped.get_or_insert(skipped);
         self.changed.notify_all();
     }
 
-    /// Waits until the run may begin to deliver. Returns the number of samples that it leaves out.
+    /// Waits until the run may begin to deliver. Returns how many samples the run must skip.
     fn wait_for_start(&self) -> u64 {
         let is_early = |state: &mut State| state.skipped.is_none() && state.stage != Stage::Closed;
         let state = self.changed.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
         state.skipped.unwrap_or(0)
     }
 
-    /// Adds a batch. Waits while the waiting batches are at the limit of memory. Fails if the program takes no more.
+    /// Adds a batch. If the queue is at its memory limit, waits first. Fails if the program takes no more batches.
     fn push(&self, batch: EventBatch) -> Flow {
         let is_full = |state: &mut State| state.memory > WAITING_BYTES && state.stage != Stage::Closed;
         let mut state = self.changed.wait_while(self.state(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +192,7 @@ impl Queue {
         self.announce();
     }
 
-    /// Drops all waiting batches. From now on, the run's batches are dropped too.
+    /// Drops all batches in the queue. From now on, new batches of the run are dropped too.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.state();
@@ -208,11 +209,11 @@ impl Queue {
     }
 }
 
-/// The run's side of a queue.
+/// The sink through which a run delivers to a queue.
 pub struct QueueSink {
     queue: Arc<Queue>,
     batch: EventBatch,
-    /// The number of samples that are still to be left out.
+    /// The number of samples that are still skipped.
     skipped: u64,
     /// Called once, after the events were enabled.
     begun: Option<Box<dyn FnOnce() + Send>>,
@@ -246,8 +247,8 @@ impl Sink for QueueSink {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         body(self);
         if !self.batch.entries.is_empty() {
-            // This fails only if the program takes no more events. The program has then requested the end of the run,
-            // too.
+            // This fails only if the program takes no more events. The program has then also requested the end of the
+            // run.
             let _ = self.pass_on();
         }
     }

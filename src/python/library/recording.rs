@@ -1,4 +1,4 @@
-//! `record`: records events into a file while the program goes on, or while a command runs.
+//! `record` for programs: records events into a file while the program goes on, or while a command runs.
 
 use std::{
     path::PathBuf,
@@ -57,7 +57,7 @@ pub fn start_recording(
     });
     let work = work.map_err(|error| exception(py, &error))?;
     if py.detach(move || begun.recv()).is_err() {
-        // Without this message, the recording has failed, so `wait` returns the error.
+        // Without the message, the recording has failed. `wait` then returns its error.
         work.wait(py)?;
     }
     Ok(RecordingRun {
@@ -71,7 +71,7 @@ pub fn start_recording(
 #[pymethods]
 impl RecordingRun {
     /// Waits until the command has ended or the time is over. Returns the exit status of the command. Several threads
-    /// may call this at the same time.
+    /// may wait at the same time.
     fn wait(&self, py: Python<'_>) -> PyResult<u8> {
         if !self.generation.is_this() {
             return Err(named(py, "ClosedError", "this is a forked child; the recording goes on in its parent"));
@@ -80,7 +80,7 @@ impl RecordingRun {
             match self.work.try_lock() {
                 Ok(work) => break work,
                 Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                // Another thread waits.
+                // Another thread waits already.
                 Err(TryLockError::WouldBlock) => {
                     py.detach(|| thread::sleep(LOOK_FOR_SIGNALS));
                     py.check_signals()?;

@@ -1,4 +1,4 @@
-//! The thread of a run: it opens the events and delivers them to a queue. It never holds the interpreter's lock.
+//! The thread of a run. It opens the events and delivers them to a queue. It never holds the GIL.
 
 use std::{
     sync::{
@@ -24,25 +24,25 @@ use super::{
 };
 use crate::run;
 
-/// Holds the result of a run, from its end until the program takes it.
+/// The result of a run, from its end until the program takes it.
 type EndSlot = Arc<Mutex<Option<Result<ExitStatus>>>>;
 
 /// A run whose events are enabled.
 pub struct RunThread {
     pub queue: Arc<Queue>,
     pub run: Arc<About>,
-    /// The recording, prepared for decoding its columns in parts; `None` if this is not possible.
+    /// The recording, prepared for decoding columns in parts; `None` if it cannot be decoded in parts.
     pub parts: Option<Box<ColumnParts>>,
     end: EndSlot,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A run that is being opened.
+/// A run whose events are not enabled yet.
 pub struct Opening {
     queue: Arc<Queue>,
-    /// Receives the run, with its selected events, before the events are enabled.
+    /// Receives the run with its selected events, before the events are enabled.
     selected: Receiver<Arc<About>>,
-    /// Tells the run how the program uses each type of events. `None` if the run does not wait for this message.
+    /// Sends to the run how the program uses each event type. `None` if the run does not wait for this message.
     uses: Option<SyncSender<Vec<EventUse>>>,
     opened: Receiver<(Arc<About>, Option<Box<ColumnParts>>)>,
     end: EndSlot,
@@ -70,8 +70,8 @@ impl Opening {
         Ok(Opening { queue, selected, uses, opened, end, thread })
     }
 
-    /// Waits at most `time` until the events are selected. Returns `None` if this takes longer. Fails if the run has
-    /// ended before.
+    /// Waits until the events are selected, at most for `time`. Returns `None` if this takes longer. Fails if the run
+    /// has ended earlier.
     pub fn selected(&mut self, time: Duration) -> Option<Result<Arc<About>, NotOpened>> {
         match self.selected.recv_timeout(time) {
             Ok(about) => Some(Ok(about)),
@@ -80,13 +80,13 @@ impl Opening {
         }
     }
 
-    /// Tells the run what the program does with each type of events. The run then enables the events.
+    /// Sends to the run how the program uses each event type. The run then enables the events.
     pub fn tell(&mut self, uses: Vec<EventUse>) {
         // The send fails if the run has ended.
         let _ = self.uses.take().map(|told| told.send(uses));
     }
 
-    /// Waits at most `time` until the events are enabled.
+    /// Waits until the events are enabled, at most for `time`.
     pub fn wait(self, time: Duration) -> Opened {
         match self.opened.recv_timeout(time) {
             Ok((run, parts)) => {
@@ -104,7 +104,7 @@ impl Opening {
         }
     }
 
-    /// Requests the end of the run, and does not wait for it: the thread may be blocked in a system call, for example
+    /// Requests the end of the run without waiting for it: the thread may be blocked in a system call, for example
     /// while it opens a pipe.
     pub fn abandon(self) {
         self.queue.close();
@@ -131,7 +131,7 @@ struct Program {
     opened: SyncSender<(Arc<About>, Option<Box<ColumnParts>>)>,
 }
 
-/// Whether the events of a run are enabled.
+/// Whether the events of a run are enabled yet.
 pub enum Opened {
     Now(Result<RunThread>),
     Later(Opening),
@@ -169,8 +169,8 @@ impl RunThread {
         }
     }
 
-    /// Waits for the end of the thread; must be called after the queue has ended. The first call returns the result of
-    /// the run, later calls return `None`.
+    /// Waits for the end of the thread. Must be called after the queue has ended. The first call returns the result of
+    /// the run; later calls return `None`.
     pub fn end(&mut self) -> Option<Result<ExitStatus>> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -178,7 +178,7 @@ impl RunThread {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Forgets the thread, because this process is a forked child without it.
+    /// Forgets the thread, because it does not exist in this forked child.
     pub fn forget(&mut self) {
         std::mem::forget(self.thread.take());
     }

@@ -59,20 +59,20 @@ pub struct Trace {
     generation: Generation,
     thread: Mutex<RunThread>,
     origin: Origin,
-    /// The batch that was taken from the queue, and the number of events that the program has got.
+    /// The batch that was taken from the queue, and the number of events that the program has received.
     taken: Mutex<TakenEvents>,
 }
 
 #[derive(Default)]
 struct TakenEvents {
     batch: EventBatch,
-    /// The index of the first entry that was not delivered yet.
+    /// The index of the first entry that has not been delivered yet.
     next: usize,
     delivered: u64,
     state: Progress,
-    /// The exit status, when the run has ended.
+    /// The exit status; `None` until the run has ended.
     status: Option<u8>,
-    /// An exception that the next call raises, because the current call still returns the events before it.
+    /// An exception that the next call raises, because the current call still returns the events before the exception.
     pending: Option<PyErr>,
 }
 
@@ -81,7 +81,7 @@ struct TakenEvents {
 enum Progress {
     #[default]
     Open,
-    /// All events were delivered.
+    /// All events have been delivered.
     Ended,
     /// The program has closed the trace.
     Closed,
@@ -89,9 +89,9 @@ enum Progress {
 
 /// The result of a wait.
 pub enum Waited {
-    /// There are entries in `taken`.
+    /// `taken` contains entries.
     Entries,
-    /// The time is over, and there are no entries.
+    /// The time is over, and `taken` contains no entries.
     Timeout,
     /// There are no more events.
     End,
@@ -128,8 +128,8 @@ impl Trace {
         self.on_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a list of at most `limit` waiting events. Waits until `until` for the first one. If an exception is
-    /// raised after the first event, the next call raises it.
+    /// Returns at most `limit` events that wait for the program. Waits for the first event until `until`. If an
+    /// exception is raised after the first event, the next call raises it.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -138,8 +138,8 @@ impl Trace {
     ) -> PyResult<(Bound<'py, PyList>, Waited)> {
         self.check_process(py)?;
         let events = PyList::empty(py);
-        // Takes only the batches that wait when the first event arrives. Otherwise new batches could make the list
-        // endless.
+        // Takes only the batches that are in the queue when the first event arrives. Otherwise new batches could make
+        // the list endless.
         let mut batches = None;
         loop {
             let next = self.next_taken(py).and_then(|event| match event {
@@ -169,7 +169,7 @@ impl Trace {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails in a forked child: the run's thread exists only in the parent.
+    /// Fails in a forked child, because the run's thread exists only in the parent.
     pub fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if self.generation.is_this() {
             return Ok(());
@@ -181,8 +181,8 @@ impl Trace {
         Err(named(py, "ClosedError", &text))
     }
 
-    /// Fails if the program has closed the trace. `__next__` does not use this check: it ends the iteration instead,
-    /// because another thread may close the trace at any time.
+    /// Fails if the program has closed the trace. `__next__` does not use this check but ends the iteration, because
+    /// another thread may close the trace at any time.
     pub fn check_open(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         if self.taken().state == Progress::Closed {
@@ -191,7 +191,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Waits for entries until `until`, without the GIL, and lets signal handlers run.
+    /// Waits for entries until `until`, without the GIL. Signal handlers of the program can run meanwhile.
     pub fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
         self.check_process(py)?;
         self.origin.use_queue(py, &self.queue, &self.run);
@@ -232,7 +232,7 @@ impl Trace {
         }
     }
 
-    /// Called when there are no more events. If an error ended the run, the first call raises it.
+    /// Called when there are no more events. The first call raises the error that ended the run, if there is one.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let end = py.detach(|| self.thread().end());
         messages::warn(py)?;
@@ -246,8 +246,8 @@ impl Trace {
         }
     }
 
-    /// Starts threads that decode columns as `plan` says. Returns `None` if this is not possible, or if the program has
-    /// already taken events.
+    /// Starts threads that decode the columns of `plan`. Returns `None` if the recording cannot be decoded in parts, or
+    /// if the program has already taken events.
     pub fn start_columns(&self, py: Python<'_>, plan: &Plan, rows: usize) -> PyResult<Option<Arc<ColumnRun>>> {
         self.origin.start_columns(py, plan, rows, &self.run)
     }
@@ -257,12 +257,12 @@ impl Trace {
         self.origin.is_columns(columns)
     }
 
-    /// Adds rows of columns to the number of delivered events.
+    /// Adds the rows of columns to the number of delivered events.
     pub fn count_rows(&self, rows: usize) {
         self.taken().delivered += rows as u64;
     }
 
-    /// Called when there are no more columns.
+    /// Called after the last columns.
     pub fn end_columns(&self, py: Python<'_>) {
         {
             let mut taken = self.taken();
@@ -278,19 +278,19 @@ impl Trace {
         });
     }
 
-    /// Returns the run.
+    /// Returns the run of this trace.
     pub fn run(&self) -> &Arc<About> {
         &self.run
     }
 
-    /// Takes the batch out of the trace. Also returns the index of the first entry that was not delivered yet.
+    /// Takes the batch out of the trace. Also returns the index of the first entry that has not been delivered yet.
     pub fn take_batch(&self) -> (EventBatch, usize) {
         let mut taken = self.taken();
         (std::mem::take(&mut taken.batch), std::mem::take(&mut taken.next))
     }
 
-    /// Puts back a batch whose entries before `next` were delivered, among them `samples` events. If another thread has
-    /// put back another batch meanwhile, returns this batch to the caller.
+    /// Puts a batch back into the trace. The entries before `next` have been delivered, among them `samples` events. If
+    /// another thread has put back a batch in the meantime, returns this batch to the caller.
     pub fn put_back(&self, batch: EventBatch, next: usize, samples: usize) -> Option<(EventBatch, usize)> {
         let mut taken = self.taken();
         taken.delivered += samples as u64;
@@ -310,7 +310,7 @@ impl Trace {
         on_lost.map_or(Ok(()), |on_lost| on_lost.call1(py, (start, end)).map(|_| ()))
     }
 
-    /// Returns the next event of the batch. Calls `on_lost` for each loss before it.
+    /// Returns the next event of the batch. Calls `on_lost` for each loss before this event.
     fn next_taken(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let mut taken = self.taken();
@@ -418,8 +418,8 @@ impl Trace {
             std::mem::take(&mut taken.batch)
         };
         drop(dropped);
-        // Ends the queue before the lock of the thread is taken. Another thread may hold this lock while it waits for
-        // the end of the run.
+        // The queue is ended before the lock of the thread is taken. Another thread may hold this lock while it waits
+        // for the end of the run.
         self.queue.requests.end_now();
         self.queue.close();
         let end = py.detach(|| {

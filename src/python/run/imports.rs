@@ -1,25 +1,25 @@
-//! Finds out, without running a script, whether it is a program for perf's Python module: whether it has `import perf`.
-//! Also finds signs of the older interface, whose functions `perf script` calls.
+//! Finds out, without running a script, whether it imports perf's Python module (`import perf`). Also finds signs of
+//! perf's older interface, whose functions `perf script` calls.
 
 use std::iter::Peekable;
 
 /// The interface of perf for which a script was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// It has functions that are called with events, or it is not for perf at all.
+    /// The script has functions that are called with events, or it is not for perf at all.
     Handlers,
-    /// It imports perf's Python module, and opens its events itself.
+    /// The script imports perf's Python module, and opens its events itself.
     Program,
-    /// It does both. The text says what it has of the older interface.
+    /// Both. The text says what the script has of the older interface.
     Mixed(String),
 }
 
 /// Modules that only scripts of the older interface import.
 const OLD_MODULES: [&str; 2] = ["perf_trace_context", "EventClass"];
-/// The second parameter of the functions of the older interface that are called with tracepoints.
+/// The second parameter of functions that the older interface calls with tracepoints.
 const OLD_PARAMETER: &str = "context";
 
-/// Returns the interface of a script with this source.
+/// Returns the interface for which a script was written. `source` is the text of the script.
 pub fn generation(source: &str) -> Generation {
     let statements = statements(source.trim_start_matches('\u{feff}'));
     let imported: Vec<&str> = statements.iter().flat_map(|statement| imports(statement)).collect();
@@ -35,7 +35,7 @@ pub fn generation(source: &str) -> Generation {
     }
 }
 
-/// Returns the top names of the modules that a statement imports.
+/// Returns the top-level names of the modules that a statement imports.
 fn imports(statement: &str) -> Vec<&str> {
     let statement = statement.trim();
     let top = |name: &'_ str| -> usize { name.find(['.', ' ', '\t']).unwrap_or(name.len()) };
@@ -48,8 +48,8 @@ fn imports(statement: &str) -> Vec<&str> {
     }
 }
 
-/// Returns the name of the function that a statement defines at the top of the script, if its parameters are those of the
-/// older interface: `(event_name, context, ...)`.
+/// Returns the name of the function that a statement defines at the top level, if its parameters are those of the older
+/// interface: `(event_name, context, ...)`.
 fn old_handler(statement: &str) -> Option<&str> {
     let (name, parameters) = statement.trim_start_matches(['\n', '\r']).strip_prefix("def ")?.split_once('(')?;
     let parameters: Vec<&str> = parameters.split(',').map(|name| name.trim_matches([' ', '\t', ')'])).collect();
@@ -58,7 +58,7 @@ fn old_handler(statement: &str) -> Option<&str> {
     (has_old || looks_old).then_some(name.trim())
 }
 
-/// Returns the simple statements and the heads of the compound ones. The text of strings and comments is left out.
+/// Returns the simple statements, and the first lines of the compound statements. Strings and comments are removed.
 fn statements(source: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut statement = String::new();
@@ -86,7 +86,7 @@ fn statements(source: &str) -> Vec<String> {
     all
 }
 
-/// Skips the rest of a string, whose first quote was read.
+/// Skips the rest of a string after its first quote.
 fn skip_string(quote: char, rest: &mut Peekable<std::str::Chars<'_>>) {
     if rest.next_if_eq(&quote).is_none() {
         while let Some(next) = rest.next() {
@@ -97,7 +97,7 @@ fn skip_string(quote: char, rest: &mut Peekable<std::str::Chars<'_>>) {
             }
         }
     }
-    // Two quotes are an empty string, three begin one of several lines.
+    // Two quotes are an empty string. Three quotes begin a string of several lines.
     if rest.next_if_eq(&quote).is_none() {
         return;
     }
@@ -161,11 +161,11 @@ mod tests {
         assert!(mixed(handler).contains("sched__sched_switch"));
         assert!(mixed("def trace_unhandled(event_name, context, event_fields_dict):\n").contains("trace_unhandled"));
         assert!(mixed("def a__b(a, b, c, d, e, f, g, h, *rest): pass\n").contains("a__b"));
-        // Ported scripts keep the names of their functions.
+        // Scripts that were ported to `import perf` keep the names of their functions.
         let ported =
             "import perf\ndef irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ndef __init__(self, a, b): 0\n";
         assert_eq!(generation(ported), Generation::Program);
-        // Classes of ported scripts keep the words of the older interface too.
+        // The classes of ported scripts also keep words of the older interface.
         let class = "import perf\nclass Headers:\n    def __init__(self, context, common_cpu, common_secs): pass\n";
         assert_eq!(generation(class), Generation::Program);
     }

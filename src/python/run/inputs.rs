@@ -1,13 +1,13 @@
-//! Expands patterns in the paths of recordings: `*.data` -> all recordings with this ending.
+//! Expands patterns in the paths of recordings: `*.data` stands for all recordings whose names end in `.data`.
 
 use std::path::PathBuf;
 
-/// A pattern matches no recording.
+/// The error for a pattern that matches no recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' {1}")]
 pub struct PatternError(String, String);
 
-/// Returns the paths of all recordings, in the order of `inputs`. The matches of a pattern are sorted by name.
+/// Returns the paths of all recordings, in the order of `inputs`. The matches of one pattern are sorted by name.
 pub fn expand(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, PatternError> {
     let mut paths = Vec::new();
     for input in inputs {
@@ -17,7 +17,8 @@ pub fn expand(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, PatternError> {
             continue;
         }
         let unusable = |why: String| PatternError(text.to_string(), why);
-        // `input` may be both the name of a file and a pattern that matches other files. All of them are replayed.
+        // `input` may be the name of a file and also a pattern that matches other files. All of these files are
+        // replayed.
         let own = input.exists().then(|| input.clone());
         let found = match glob::glob(&text) {
             Ok(found) => found.collect::<Result<Vec<_>, _>>(),

@@ -33,18 +33,17 @@ use super::{
 };
 use crate::script::{Fork, Program, ScriptError};
 
-/// The time between two checks whether workers have ended.
+/// The interval in which perf-prof checks whether workers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The part of a recording that one worker replays, and the files for the worker's output and errors.
+/// The part of a recording that a worker replays, and the files for the worker's output and errors.
 struct Job {
     shard: Shard,
-    /// The error message, if there is no result. The file is in memory, because a full disk may be the reason why there
-    /// is no result. Only the message of the first worker that fails is printed, because all workers often fail for the
-    /// same reason.
+    /// The error message, if the worker has no result. The file is in memory, because a full disk may be the reason.
+    /// Only the message of the first worker that fails is printed: all workers often fail for the same reason.
     failure: File,
-    /// A file with the output of the worker. This output is printed after the output of all previous parts. `None` for
-    /// the first part, because its worker prints directly.
+    /// A file for the output of the worker. It is printed after the output of all previous parts. `None` for the first
+    /// part, because its worker prints directly.
     stdout: Option<File>,
 }
 
@@ -54,8 +53,8 @@ impl Job {
         Ok(Job { shard: Shard::new(part)?, failure: memory_file()?, stdout })
     }
 
-    /// Prints the reason why the worker has no result. `status` is the exit status of the worker. Returns the exit
-    /// status for this process.
+    /// Prints why the worker has no result. `status` is the exit status of the worker. Returns the exit status for this
+    /// process.
     fn print_failure(&mut self, status: process::ExitStatus) -> Result<u8> {
         self.failure.rewind()?;
         let why = io::read_to_string(&self.failure)?;
@@ -80,7 +79,7 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
     }
     let mut own = Own { recording: Some(recording), held: Some(BlockedSignals::new()?), carried: Carried::default() };
     let mut workers = fork_workers(run, &jobs, &mut own)?;
-    // If there are fewer workers than parts, a worker has failed or a signal has ended the run.
+    // There are fewer workers than parts if a worker has failed or a signal has ended the run.
     jobs.truncate(workers.len());
     let signals = Signals::install()?;
     drop(own.held);
@@ -88,7 +87,7 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
     drop(signals);
     let (None, Some(recording)) = (failed, own.recording) else { return Ok(ExitStatus(failed.unwrap_or(1))) };
     let ExitStatus(status) = merge_results(run, jobs, recording)?;
-    // SIGINT is the usual way to end a run, so it does not change the exit status.
+    // Users usually end a run with SIGINT, so SIGINT does not change the exit status.
     let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
     Ok(ExitStatus(if status == 0 { of_signal } else { status }))
 }
@@ -96,14 +95,15 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
 /// The state that each worker inherits from the process that forks it.
 struct Own {
     recording: Option<ChosenRecording>,
-    /// Signals are blocked in this process until all workers were forked, and in a worker until its signal handlers are
+    /// Blocks signals: in this process until all workers are forked, and in a worker until its signal handlers are
     /// installed.
     held: Option<BlockedSignals>,
-    /// The state of derived events after the parts that were read in advance.
+    /// The state of derived events at the end of the parts that were read in advance.
     carried: Carried,
 }
 
-/// Forks a worker for each part. Returns fewer workers if one of them has failed or a signal has arrived.
+/// Forks a worker for each part. Stops earlier if a worker has failed or a signal has arrived, and returns the workers
+/// so far.
 fn fork_workers(run: &ScriptRun<'_>, jobs: &[Job], own: &mut Own) -> Result<Vec<Worker>> {
     let mut workers: Vec<Worker> = Vec::new();
     for (number, job) in jobs.iter().enumerate() {
@@ -115,8 +115,8 @@ fn fork_workers(run: &ScriptRun<'_>, jobs: &[Job], own: &mut Own) -> Result<Vec<
             }
         }
         let stdout = job.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
-        // No thread and no interpreter has been started yet, unless perf-prof runs as a package in an interpreter. So a
-        // worker can start its own interpreter; in a package, it has a copy of the running interpreter.
+        // No thread and no interpreter has been started yet, so a worker can start its own interpreter. If perf-prof
+        // runs as a package in an interpreter, a worker has a copy of this interpreter.
         let mut body = || match (own.recording.take(), own.held.take()) {
             (Some(recording), Some(held)) => in_worker(run, job, recording, held, mem::take(&mut own.carried)),
             _ => 1,
@@ -147,7 +147,7 @@ fn merge_results(run: &ScriptRun<'_>, jobs: Vec<Job>, recording: ChosenRecording
     ended
 }
 
-/// Breaks off reading in advance if a worker has failed or a signal has arrived. [`wait`] then finds the reason.
+/// Stops reading in advance if a worker has failed or a signal has arrived. [`wait`] then finds the reason.
 fn go_on(held: &BlockedSignals, workers: &mut [Worker]) -> ControlFlow<()> {
     let has_failed =
         |worker: &mut Worker| worker.try_wait().map_or(true, |ended| ended.is_some_and(|it| !it.success()));
@@ -168,7 +168,7 @@ fn in_worker(run: &ScriptRun<'_>, job: &Job, recording: ChosenRecording, held: B
     match run.run(Armed::Recorded(Box::new(recording)), slice, Task::Part(&job.shard), held) {
         Ok(ExitStatus(status)) => status,
         Err(error) => {
-            // If this write fails, the exit status still shows that the part failed.
+            // If this write fails, the exit status still shows that the part has failed.
             let _ = write!(&job.failure, "{error:#}");
             1
         }
@@ -183,8 +183,8 @@ struct WorkersEnded {
     signal: Option<i32>,
 }
 
-/// Waits for all workers and prints their output in the order of their parts. If a signal requests the end of the run,
-/// sends this signal to all workers. If a worker fails, returns at once; the caller then ends the other workers.
+/// Waits for all workers, and prints their output in the order of their parts. Forwards a signal that requests the end
+/// of the run to all workers. If a worker fails, returns at once; the caller then ends the other workers.
 fn wait(workers: &mut [Worker], jobs: &mut [Job], signals: &Signals) -> Result<WorkersEnded> {
     let (mut turn, mut first) = (0, None);
     while turn < workers.len() {
@@ -237,7 +237,7 @@ pub(super) fn merge(merging: &mut Merging, mut program: Program, about: &About) 
         Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),
         Err(error) => return Err(error.into()),
     };
-    // The status is that of a run to the end of the input, because each worker has read its part to the end.
+    // The exit status is that of a run to the end of the input, because each worker has read its part to the end.
     let own = merging.results.as_ref().map(|results| results.sample_counts.status());
     Ok(ExitStatus(exit_status(Ending::Source(Ended::EndOfInput), stop, callbacks, own)))
 }

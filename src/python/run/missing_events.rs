@@ -1,5 +1,5 @@
-//! Handles events that a script selects, but that the recording does not contain. If the script can run without these
-//! events, prints a warning about the effect. Otherwise reports an error with a command that records the events.
+//! Handles events that a script selects and the recording does not contain. If the script can run without them, prints
+//! a warning about the effect on the result. Otherwise returns an error with a command that records the events.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use perf_prof_system::{output, shell::shell_quote};
 use super::plan::ScriptPlan;
 use crate::script::{Module, OptionalEvents, ScriptError};
 
-/// Prints a warning about each missing event without which the result is incomplete. Returns an error in two cases: the
-/// script needs one of the missing events; or the recording has none of the selected events, and a missing one has an effect
-/// on the result. `selected` is the number of selected events that are in the recording.
+/// Prints a warning about each missing event that makes the result incomplete. Returns an error if the script needs a
+/// missing event. Also returns an error if the recording contains none of the selected events, and a missing event has
+/// an effect on the result. `selected` is the number of selected events that the recording contains.
 pub(super) fn check(
     missing: &MissingEvents,
     plan: &ScriptPlan,
@@ -51,8 +51,8 @@ fn error(missing: &MissingEvents, plan: &ScriptPlan, module: &Module, events: St
     }
 }
 
-/// Returns the missing events that have an effect on the result, each with this effect. Combines events with the same
-/// effect: `a, b`.
+/// Returns the missing events that have an effect on the result, each with this effect. Events with the same effect are
+/// joined: `a, b`.
 fn optional_events_with_effect(names: &[String], without: &OptionalEvents) -> Vec<(String, String)> {
     let mut said: Vec<(String, String)> = Vec::new();
     for name in names {

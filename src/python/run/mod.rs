@@ -1,7 +1,7 @@
 //! Runs a script on live events or on a recording, from the plan to the exit status.
 //!
-//! Each run of a script uses `script_run`; `jobs` divides it between processes; `several` and `engine` replay several
-//! recordings.
+//! Each run of a script uses `script_run`. `jobs` divides a run between processes. `several` and `engine` replay
+//! several recordings.
 
 mod engine;
 pub mod imports;
@@ -43,11 +43,11 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     Ok(output::check(plan, status))
 }
 
-/// Delivers the events of a plan, without a script, to the receiver that `receive` creates. `receive` gets the run, and
-/// the recording prepared for decoding columns in parts, if this is possible. Besides the receiver, `receive` returns
-/// the use of each type of events; the list is empty if the receiver needs all samples. Use the calling thread only for
-/// this run, because the thread may lose rights to files. Returns the exit status of the plan's command, or the status
-/// that the run would have as a command.
+/// Delivers the events of a plan to the receiver that `receive` creates, without a script. `receive` gets the run, and
+/// the recording if its columns can be decoded in parts. `receive` also returns the use of each event type; an empty
+/// list means that the receiver needs all samples. The calling thread may lose rights to files, so use it only for this
+/// run. Returns the exit status of the plan's command. Without a command, returns the status that `perf-prof` would
+/// return for this run.
 pub fn deliver<S: Sink>(
     plan: &RunPlan,
     signals: &Signals,

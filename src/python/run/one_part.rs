@@ -1,5 +1,5 @@
-//! Replays one part of a recording for another process, which names the part and merges the results. The other process
-//! may run on another machine, so this process divides the recording itself.
+//! Replays one part of a recording for another process, which chooses the part and merges the results. The other
+//! process may run on another machine, so this process divides the recording itself.
 
 use std::{fs::File, ops::ControlFlow};
 
@@ -18,7 +18,8 @@ use super::{
     shard::Shard,
 };
 
-/// Replays the part, and writes its result to the file of the part. Makes no file if the recording has too few parts.
+/// Replays the part, and writes its result to the file that the part names. Creates no file if the recording has too
+/// few parts.
 pub(super) fn run(
     run: &ScriptRun<'_>,
     jobs: &Jobs,
@@ -36,7 +37,7 @@ pub(super) fn run(
         recording.time_of_day_is_told()?;
     }
     let result = File::create(&part.result).with_context(|| format!("cannot create '{}'", part.result.display()))?;
-    // Spans may begin in an earlier part and end in this part, so the earlier parts are read first.
+    // Spans may begin in an earlier part and end in this part. So the earlier parts are read first.
     let mut carried = Carried::default();
     for before in &parts[..part.number] {
         if recording.read_in_advance(before, &mut carried, &mut || ControlFlow::Continue(()))?.is_break() {

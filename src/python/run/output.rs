@@ -1,4 +1,4 @@
-//! The output of a run: redirects it to the file that `--output` gives, and prints the template for `help`.
+//! The output of a run: redirects it to the file of `--output`, and prints the template for `help`.
 
 use std::io::{self, Write};
 
@@ -9,14 +9,14 @@ use perf_prof_system::output;
 
 use super::plan::ScriptPlan;
 
-/// Redirects stdout and stderr to the file that `--output` gives, if this option is used.
+/// Redirects stdout and stderr to the file of `--output`, if this option is given.
 pub(super) fn redirect(plan: &ScriptPlan) -> Result<()> {
     let Some(path) = &plan.run.output else { return Ok(()) };
     output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))
 }
 
 /// Reports output that could not be written, for example because the disk is full. Returns the exit status of the run,
-/// which is not 0 in this case.
+/// which is then not 0.
 pub(super) fn check(plan: &ScriptPlan, status: ExitStatus) -> ExitStatus {
     let Some(error) = output::write_error() else { return status };
     let name = plan.run.output.as_ref().map_or("the output".to_owned(), |path| format!("'{}'", path.display()));

@@ -1,4 +1,4 @@
-//! A recording that a program replays in parts, in its own processes: opens and divides the recording, replays one
+//! A recording that a program replays in parts, in its own processes. Opens and divides the recording, replays one
 //! part, and merges the results of all parts.
 
 use std::{mem, ops::ControlFlow, sync::Arc};
@@ -16,22 +16,22 @@ use perf_prof_system::signals::Signals;
 use super::shard::{Merging, Shard};
 use crate::script::{Program, set_part_of_process};
 
-/// A recording that is divided into parts. Each part is replayed in a forked copy of the process that divided it.
+/// A recording that is divided into parts. A forked copy of this process replays each part.
 pub struct DividedRecording {
     /// `None` in a process that has replayed its part, and after the results were merged.
     recorded: Option<ChosenRecording>,
     shards: Vec<Shard>,
-    /// The state of derived events after the parts that were read in advance.
+    /// The state of derived events at the end of the parts that were read in advance.
     carried: Carried,
 }
 
-/// The result of all parts.
+/// The merged result of all parts.
 pub struct Merged {
     /// The number of events that were delivered.
     pub delivered: u64,
     /// The number of events that were lost.
     pub lost: u64,
-    /// Whether a callback has raised an exception, in a part or during the merge.
+    /// Says whether a callback raised an exception, in a part or during the merge.
     pub callbacks: Callbacks,
     /// How a callback ended the run; `None` if no callback did.
     pub stop: Option<Stop>,
@@ -58,8 +58,8 @@ impl DividedRecording {
         self.recorded.as_ref().map_or(&[], |recording| &recording.selected().types)
     }
 
-    /// Reads the previous part if spans may continue from it. Must be called for each part, in their order, before the
-    /// part's process is forked. Calls `check` from time to time; `check` can break off the reading.
+    /// Reads the previous part if spans may continue from it. Must be called for each part in the order of the parts,
+    /// before the part's process is forked. Calls `check` from time to time; `check` can stop the reading.
     pub fn read_before(
         &mut self,
         number: usize,
@@ -72,15 +72,15 @@ impl DividedRecording {
         recording.read_in_advance(&before.part, &mut self.carried, check)
     }
 
-    /// Makes this forked process the worker of a part.
+    /// Turns this forked process into the worker of a part.
     pub fn enter(&self, number: usize) {
         self.shards.get(number).into_iter().for_each(|shard| set_part_of_process(&shard.part));
     }
 
-    /// Replays a part in this process, which is a forked copy of the process that divided the recording, and does
-    /// nothing else. `load` returns the program that gets the events. Stores the result of the part for
-    /// [`DividedRecording::merge`] in the other process. Returns how a callback ended the run; `None` if no callback
-    /// did.
+    /// Replays a part in this process, a forked copy of the process that divided the recording. This process does
+    /// nothing else. `load` returns the program that gets the events. The result is stored in a file that
+    /// [`DividedRecording::merge`] reads in the other process. Returns how a callback ended the run; `None` if no
+    /// callback did.
     pub fn replay_part(
         &mut self,
         number: usize,

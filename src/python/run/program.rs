@@ -1,4 +1,4 @@
-//! Runs a script for perf's Python module as `python FILE` does. The script opens its events itself.
+//! Runs a script for perf's Python module, as `python FILE` does. The script opens its events itself.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,7 +21,7 @@ pub struct ProgramPlan {
     pub python: Option<PathBuf>,
 }
 
-/// Runs the script as `__main__`. Returns the exit status that python3 would have.
+/// Runs the script as `__main__`. Returns the exit status that python3 would return.
 pub fn run(plan: &ProgramPlan) -> Result<ExitStatus> {
     let choice = PythonChoice::make(plan.python.as_deref())?;
     let interpreter = Interpreter::start(&choice)?;

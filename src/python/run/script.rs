@@ -1,5 +1,4 @@
-//! The steps of a run that handle the script: loads the script, binds its functions to the events, and ends the
-//! interpreter.
+//! The steps of a run that concern the script: loads it, binds its functions to the events, and ends the interpreter.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -46,7 +45,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
         prepare_for_parts()?;
     }
     let module = Module::load(script.module, script.args, plan.dialect, verbosity)?;
-    // As in perf, nothing is printed for scripts of `perf script`, because other programs may read their output.
+    // For scripts of `perf script` nothing is printed, as in perf, because other programs may read their output.
     if plan.dialect == Dialect::PerfProf {
         announce(module.path(), verbosity == Verbosity::Quiet);
     }
@@ -60,20 +59,21 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
     }
     let missing = about.clone();
     let mut program = module.bind(about, plan.on_error)?;
-    // Checked before `__init__` is called, because a script whose parts cannot be merged should print nothing.
+    // Checked before `__init__` is called: if the results of the parts cannot be merged, the script should print
+    // nothing.
     if is_divided {
         program.check_mergeable()?;
     }
     if plan.dialect != Dialect::PerfProf {
-        // Scripts of `perf script` often have handlers for the events of several kernels. It is an error only if this
-        // run has no event for any of the handlers.
+        // Scripts of `perf script` often have handlers for the events of several kernels. It is an error only if no
+        // event of this run has a handler.
         let checked = program.check_handles_an_event();
         checked.inspect_err(|_| missing.missing.iter().for_each(MissingEvents::print_damage))?;
         program.init()?;
         return Ok(program);
     }
-    // With live events, a script that has only `__interval__` is useful. With a recording, its result would be empty,
-    // as if no event had happened.
+    // A script that has only `__interval__` is useful for live events. For a recording its result would be empty, as if
+    // no event had happened.
     let is_useful = program.has_handlers() || (program.has_interval() && plan.run.input().is_none());
     if !is_useful && verbosity > Verbosity::Quiet {
         output::say(
@@ -84,7 +84,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
     Ok(program)
 }
 
-/// Says whether all output of the script was written when the interpreter ended.
+/// Says whether all output of the script had been written when the interpreter ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
     Yes,
@@ -94,13 +94,13 @@ pub(super) enum Flushed {
 impl Flushed {
     /// Returns the exit status of a run that would otherwise end with `status`.
     pub fn status(self, status: u8) -> u8 {
-        // python3 also exits with 120 if it cannot flush its output. If there was a write error, it has a message of
-        // its own.
+        // python3 also exits with 120 if it cannot flush its output. After a write error, perf-prof prints another
+        // message and returns another status.
         if status == 0 && self == Flushed::No && output::write_error().is_none() { 120 } else { status }
     }
 }
 
-/// Ends the interpreter, which flushes the output and joins the script's threads.
+/// Ends the interpreter. It flushes the output and joins the script's threads.
 pub(super) fn end(interpreter: Interpreter) -> Flushed {
     discard_unwritable_output();
     if interpreter.finish() == 0 { Flushed::Yes } else { Flushed::No }

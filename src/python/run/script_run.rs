@@ -30,7 +30,8 @@ pub(super) struct ScriptRun<'a> {
 
 /// What this process does with the events.
 pub(super) enum Task<'a> {
-    /// Delivers all events to the script, which shows its result at the end. A flight recorder may keep them too.
+    /// Delivers all events to the script, which prints its result at the end. A flight recorder may keep the events
+    /// too.
     Whole(Option<Box<Prepared>>),
     /// Delivers the events of a part to the script, and stores the script's result for another process.
     Part(&'a Shard),
@@ -44,8 +45,8 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     if plan.run.input().is_some() {
         capability::give_up_right_to_read();
     }
-    // While live events are opened, Ctrl-C is held back: the run then ends as soon as it has started. Ctrl-C is not
-    // held back for a recording, because it may be a pipe, and opening a pipe may block.
+    // While live events are opened, Ctrl-C is blocked; the run then ends as soon as it has started. For a recording
+    // Ctrl-C is not blocked, because the recording may be a pipe, and opening a pipe may block.
     let held = plan.run.live().map(|_| BlockedSignals::new()).transpose()?;
     output::redirect(plan)?;
     let chosen = Chosen::select(&plan.run)?;
@@ -89,7 +90,7 @@ impl ScriptRun<'_> {
         held: BlockedSignals,
     ) -> Result<(ExitStatus, Closing)> {
         // The interpreter installs its own handler for SIGINT when it starts. The handlers of the run have to replace
-        // that handler, so they are installed after the start.
+        // this handler, so they are installed after the start.
         let signals = Signals::install()?;
         signals.on_second_interrupt(interrupt);
         drop(held);
@@ -110,8 +111,8 @@ impl ScriptRun<'_> {
         }
     }
 
-    /// Delivers the events to the program, and then ends the program. Meanwhile serves its metrics and keeps the events for
-    /// snapshots, if the plan says so.
+    /// Delivers the events to the program, and then ends the program. If the plan requests it, serves the program's
+    /// metrics meanwhile, and keeps the events for snapshots.
     fn deliver(
         &self,
         session: Session,
@@ -161,7 +162,7 @@ fn deliver_part(
     let written = shard.write_result(about, &outcome, callbacks, partial?);
     written
         .with_context(|| format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display()))?;
-    // The process that merges the results turns a signal or an exception in a callback into the exit status.
+    // The process that merges the results computes the exit status from a signal or from an exception in a callback.
     let status = outcome.status_of_part();
     outcome.check()?;
     Ok((status, outcome.closing))

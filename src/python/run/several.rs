@@ -1,5 +1,5 @@
-//! Replays several recordings with one script, one after the other. The script is loaded once, and its functions are
-//! bound to the events of each recording.
+//! Replays several recordings with one script, one after the other. The script is loaded once. Its functions are bound
+//! to the events of each recording.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::script::{Interpreter, Program, PythonChoice, ScriptError, interrupt, run_of_all, set_current_run};
 
-/// Runs the script on all recordings. Prints an error about each recording that cannot be read, and replays the others.
+/// Runs the script on all recordings. If a recording cannot be read, prints an error and goes on with the next one.
 pub(super) fn run(plan: &ScriptPlan, recordings: &Recordings) -> Result<ExitStatus> {
     capability::give_up_right_to_read();
     output::redirect(plan)?;
@@ -59,7 +59,7 @@ impl Replays<'_> {
         for path in paths {
             match self.replay(path, &mut program) {
                 Ok(()) => {}
-                // The script cannot be loaded, or it has ended the run.
+                // The script cannot be loaded, or the script has ended the run.
                 Err(Failure::Script(ScriptError::Exited(status))) => return Ok(ExitStatus(status)),
                 Err(Failure::Script(error)) => return Err(error.into()),
                 Err(Failure::Recording(error)) => {
@@ -72,11 +72,11 @@ impl Replays<'_> {
             }
         }
         let Some(mut program) = program else {
-            // No recording could be replayed. The error of each recording was printed.
+            // No recording could be replayed. The error of each recording has been printed.
             return Ok(ExitStatus(u8::from(self.totals.unreadable > 0)));
         };
-        // From now on, `recording()` returns None, because the result is that of all recordings. It is the same with
-        // --jobs.
+        // From now on, `recording()` returns None, because the result comes from all recordings. With --jobs it returns
+        // None too.
         let Totals { delivered, lost, reached, .. } = self.totals;
         let stats = Stats::of_other_processes(delivered, lost);
         if self.totals.damaged || self.totals.unreadable > 0 {
@@ -90,7 +90,7 @@ impl Replays<'_> {
         Ok(self.totals.report(&self.plan.run, at_exit, callbacks))
     }
 
-    /// Replays one recording. Loads the script into `program` for the first recording.
+    /// Replays one recording. If it is the first one, loads the script into `program`.
     fn replay(&mut self, path: &Path, program: &mut Option<Program>) -> Result<(), Failure> {
         let input = Input { path: path.to_owned(), ..self.input.clone() };
         let limit = self.plan.run.limit.map(|limit| limit - self.totals.delivered.min(limit));

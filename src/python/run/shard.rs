@@ -1,4 +1,4 @@
-//! A part of a recording, with the file that passes its result to the process that merges all results.
+//! A part of a recording, and the file that passes its result to the process that merges all results.
 
 use std::{
     fs::File,
@@ -44,7 +44,7 @@ impl Shard {
         Ok(Shard { part, result: file()?, merged_by: MergedBy::ParentProcess })
     }
 
-    /// Creates the shard of a process whose result another program reads from this file.
+    /// Creates the shard of a process that writes its result to the file `result` for another program.
     pub fn for_other_program(part: Part, result: File) -> Shard {
         Shard { part, result, merged_by: MergedBy::OtherProgram }
     }
@@ -59,7 +59,7 @@ impl Shard {
     ) -> io::Result<()> {
         let Some(replayed) = &outcome.replayed else { return Ok(()) };
         let counts = self.part.counts(&about.stats, &about.context, &replayed.lost, replayed.last);
-        // Finding the time of day may take a while, and the parent process knows it already.
+        // Computing the time of day may take a while, and the parent process knows it already.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
             MergedBy::OtherProgram => about.context.reached_unseen().unwrap_or(0),
@@ -91,7 +91,7 @@ pub(super) struct Merging {
     shards: Vec<Shard>,
     /// `None` until the results were read.
     pub results: Option<Results>,
-    /// The number of lost samples without a PERF_RECORD_LOST. No part has passed them to `__lost__`.
+    /// The number of lost samples that no PERF_RECORD_LOST reports. So no part has passed them to `__lost__`.
     unreported: u64,
 }
 
@@ -101,8 +101,8 @@ impl Merging {
         Merging { shards, ..Merging::default() }
     }
 
-    /// Reads the results of all parts, and adds their counts to those of the run. Returns the partial results of the
-    /// script, in the order of the parts.
+    /// Reads the results of all parts, and adds their counts to the counts of the run. Returns the partial results of
+    /// the script, in the order of the parts.
     pub fn read(&mut self, about: &About) -> Result<Vec<Vec<u8>>> {
         let split = self.shards.first().map(|shard| shard.part.split);
         let mut results = Results::new(split.unwrap_or_default());
@@ -118,8 +118,8 @@ impl Merging {
         Ok(partials)
     }
 
-    /// Calls `__lost__` and `__exit__` of the script, after it has merged the results. Returns how the script ended the
-    /// run; `None` if it did not.
+    /// Calls `__lost__` and `__exit__` of the script, after the script has merged the results. Returns how the script
+    /// ended the run; `None` if it did not.
     pub fn end(&self, program: &mut Program) -> Option<Stop> {
         let last = self.results.as_ref().map_or(0, |results| results.counts.last);
         let mut stop = None;

@@ -1,4 +1,5 @@
-//! The errors of this room as Python exceptions. Classes other than Python's own are in the package `perf_prof`.
+//! The errors of `perf_prof.testing` as Python exceptions. The package `perf_prof` defines the classes that are not
+//! Python's own.
 
 use perf_prof_format::{record::RecordTooLarge, spec::SpecError, tracefs::EncodeError};
 use perf_prof_system::tracefs::TracefsError;
@@ -10,7 +11,7 @@ use pyo3::{
 use super::formats::FormatsError;
 use crate::library::{exception, named, with_number};
 
-/// Returns the exception for formats that cannot be found.
+/// Returns the exception for a format that cannot be found or read.
 pub fn of_formats(py: Python<'_>, error: &FormatsError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -32,7 +33,7 @@ pub fn of_selector(py: Python<'_>, error: &SpecError) -> PyErr {
     named(py, "SelectorError", &error.to_string())
 }
 
-/// Returns the exception for values that do not fit. `event` is the event's name.
+/// Returns the exception for values that do not fit into their fields. `event` is the name of the event.
 pub fn of_values(event: &str, error: &EncodeError) -> PyErr {
     let text = format!("{event}: {error}");
     match error {

@@ -117,7 +117,7 @@ fn fields<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, PyTuple
     PyTuple::new(py, fields.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Returns the place that an argument `formats` names; `default` if the argument is missing.
+/// Returns the place that the argument `formats` names; `default` if the argument is missing.
 pub fn formats_from(formats: Option<&Bound<'_, PyAny>>, default: FormatsFrom) -> PyResult<FormatsFrom> {
     let Some(formats) = formats else { return Ok(default) };
     Ok(match formats.extract::<&str>() {

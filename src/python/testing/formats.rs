@@ -1,4 +1,5 @@
-//! Finds the formats of events: in this kernel, in a recording, or among those that are shipped. Does not know Python.
+//! Finds the formats of events: in this kernel, in a recording, or in the formats that are part of perf-prof. Does not
+//! know Python.
 
 use std::{
     collections::HashMap,
@@ -20,8 +21,8 @@ use super::shipped::shipped;
 /// Where to look for formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatsFrom {
-    /// In this kernel. If this kernel does not have the event, or if the kernel's formats cannot be read: in the
-    /// shipped formats.
+    /// In this kernel. If this kernel does not have the event, or if its formats cannot be read, in the shipped
+    /// formats.
     Anywhere,
     /// In this kernel only.
     Kernel,
@@ -31,7 +32,7 @@ pub enum FormatsFrom {
     Recording(PathBuf),
 }
 
-/// Why there is no format.
+/// Why no format is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatsError {
     /// No event has this name.
@@ -39,7 +40,7 @@ pub enum FormatsError {
     Unknown {
         /// The name.
         name: String,
-        /// The place where perf-prof has looked for the name, for the message.
+        /// Where perf-prof has searched for the name, for the message.
         place: String,
         /// Similar names.
         near: Vec<String>,
@@ -64,17 +65,17 @@ pub enum FormatsError {
         /// What is wrong with the format.
         error: FormatError,
     },
-    /// The event cannot have these strings.
+    /// The event cannot have the strings that `//str=` requests.
     #[error(transparent)]
     Strings(#[from] StringError),
 }
 
-/// The text between the name of a tracepoint and the names of the fields that are read as strings.
+/// The text between the name of a tracepoint and the fields that are read as strings.
 pub const STRINGS: &str = "//str=";
 
 impl FormatsFrom {
-    /// Returns the format of an event by its name: a tracepoint, which may have strings (`//str=FIELD/`), a probe
-    /// without arguments, or another event that perf has a name for.
+    /// Returns the format of an event by its name. The name may be a tracepoint, with or without strings
+    /// (`//str=FIELD/`), a probe without arguments, or another event that perf has a name for.
     pub fn format(&self, name: &str) -> Result<Format, FormatsError> {
         if let Some(format) = probe(name) {
             return format.map(|format| Format::Tracepoint(Arc::new(format)));
@@ -111,7 +112,7 @@ impl FormatsFrom {
         match self {
             FormatsFrom::Kernel => of_kernel(&Tracefs::find()?),
             FormatsFrom::Shipped => of_shipped(),
-            // Does not mount tracefs, because testing a script must not change the machine.
+            // tracefs is not mounted here, because testing a script must not change the machine.
             FormatsFrom::Anywhere => match of_kernel(&Tracefs::at_usual_place()) {
                 Ok(Some(format)) => Ok(Some(format)),
                 Ok(None) | Err(FormatsError::Tracefs(_)) => of_shipped(),
@@ -131,7 +132,7 @@ impl FormatsFrom {
             FormatsFrom::Recording(_) => self.recorded()?,
             _ => {
                 let names = self.all()?.into_iter().filter(|(system, name)| matches(system, name));
-                // A probe whose format is gone has been removed since its name was read.
+                // A probe without a format has been removed since its name was read.
                 let formats = names.filter_map(|(system, name)| self.tracepoint(&system, &name).transpose());
                 formats.collect::<Result<_, _>>()?
             }
@@ -160,7 +161,7 @@ impl FormatsFrom {
         }
     }
 
-    /// Returns the formats in the recording; no formats for the other places.
+    /// Returns the formats in the recording; none if the formats do not come from a recording.
     fn recorded(&self) -> Result<Vec<Arc<EventFormat>>, FormatsError> {
         let FormatsFrom::Recording(path) = self else { return Ok(Vec::new()) };
         let recording = open::open_header(path, &ReadLimits::default()).map_err(FormatsError::Recording)?;
@@ -172,7 +173,7 @@ impl FormatsFrom {
         if is_other_event(name) {
             return FormatsError::NoTracepoint { name: name.to_owned() };
         }
-        // The names are only for the hint in the message, so the list may be incomplete.
+        // The names are only for a hint in the message, so the list may be incomplete.
         let tracepoints = self.all().unwrap_or_default();
         let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
         names.extend(selectors::BUILT_IN.iter().map(|source| source.name.to_owned()));
@@ -193,7 +194,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\0'])
 }
 
-/// Returns whether a name is that of an event other than a tracepoint. The name may have modifiers: `cycles:u`.
+/// Returns whether `name` is an event other than a tracepoint. The name may contain modifiers: `cycles:u`.
 fn is_other_event(name: &str) -> bool {
     let is_known = |name: &str| selectors::built_in(name).is_some() || named_event(name).is_some();
     let with_modifiers =
@@ -201,7 +202,7 @@ fn is_other_event(name: &str) -> bool {
     is_known(name) || with_modifiers()
 }
 
-/// Returns the format of a probe without arguments if the name is that of a probe: `uprobe:malloc`.
+/// If `name` is a probe such as `uprobe:malloc`, returns the format of this probe without arguments.
 fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
     let (kind, function) = name.split_once(':')?;
     let kinds = [ProbeKind::Kprobe, ProbeKind::Kretprobe, ProbeKind::Uprobe, ProbeKind::Uretprobe];
@@ -213,7 +214,7 @@ fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
     is_function.then(|| format(kind))
 }
 
-/// The parsed formats, by system and name. A format whose text has changed is parsed again, because a probe can be
+/// The parsed formats, by system and name. If the text of a format has changed, it is parsed again: a probe can be
 /// removed and defined anew.
 static PARSED: Mutex<Option<ParsedFormats>> = Mutex::new(None);
 

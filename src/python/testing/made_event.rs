@@ -1,4 +1,4 @@
-//! `make_event`: an event of real record bytes, from the values of its fields.
+//! `make_event`: makes an event with the bytes of a real record, from the values of its fields.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::script::{made, unnamed_frames};
 
-/// The members that each made sample has, as live samples do.
+/// The members of each made sample, as in live samples.
 const COMMON: u64 =
     PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
 
@@ -79,7 +79,7 @@ pub(super) fn event_of_format(
             values.insert(name, input);
             continue;
         }
-        // Events other than tracepoints have these members without an underscore: `event.ip`.
+        // In events other than tracepoints, these members have names without an underscore: `event.ip`.
         let member = match tracepoint {
             None if ["ip", "addr", "period"].contains(&name.as_str()) => format!("_{name}"),
             _ => name.clone(),
@@ -155,7 +155,7 @@ fn make(
         period: members.period.unwrap_or(1),
         callchain: with_markers(name, &frames)?,
         raw,
-        // A number that stands for the cgroup. The path of the cgroup is kept beside the record.
+        // A number that stands for the cgroup. The path of the cgroup is stored beside the record.
         cgroup: 1,
     };
     let record = layout.encode(&sample).map_err(|error| errors::of_record(name, error))?;
@@ -177,14 +177,15 @@ fn is_kernel_address(address: u64) -> bool {
     address >> 63 != 0
 }
 
-/// Returns the addresses of a call chain, with the markers that the kernel writes before the frames of the kernel and
-/// before those of the program.
+/// Returns the addresses of a callchain. Adds the markers that the kernel writes before kernel frames and before user
+/// frames.
 fn with_markers(name: &str, frames: &[MadeFrame]) -> PyResult<Vec<u64>> {
     let mut words = Vec::new();
     let mut side = None;
     for (at, frame) in frames.iter().enumerate() {
         let address = frame.address;
-        // Values from this one on are markers (`enum perf_callchain_context` in `include/uapi/linux/perf_event.h`).
+        // Values from PERF_CONTEXT_MAX on are markers (`enum perf_callchain_context` in
+        // `include/uapi/linux/perf_event.h`).
         if address >= PERF_CONTEXT_MAX {
             let text = format!("{name}: _callchain[{at}] is {address:#x}, which is no address");
             return Err(PyValueError::new_err(text));
@@ -199,7 +200,7 @@ fn with_markers(name: &str, frames: &[MadeFrame]) -> PyResult<Vec<u64>> {
     Ok(words)
 }
 
-/// Returns the decoded frames, with the symbols that the caller of `make_event` gave.
+/// Returns the decoded frames. Their symbols are those that the caller of `make_event` gave.
 fn named_frames(given: &[MadeFrame], decoded: Vec<Arc<Frame>>) -> Vec<Arc<Frame>> {
     let named = |(given, decoded): (&MadeFrame, Arc<Frame>)| {
         if given.symbol.is_none() && given.dso.is_none() && given.offset.is_none() {

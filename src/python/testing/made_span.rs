@@ -1,4 +1,4 @@
-//! `make_event` of spans: makes the span of made events, with the same code as a run.
+//! `make_event` for spans: derives the span from made events, with the same code as a run.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     script::{kept_event, made, made_context},
 };
 
-/// Returns the selector and the span, if a name selects a span.
+/// Returns the selector and the span if `name` selects a span.
 pub fn span_of(name: &str) -> Result<Option<(EventSpec, SpanSpec)>, SpecError> {
     let specs = match parse_events(name) {
         Ok(specs) => specs,
@@ -39,12 +39,12 @@ pub fn span_of(name: &str) -> Result<Option<(EventSpec, SpanSpec)>, SpecError> {
     Ok(Some((spec, span)))
 }
 
-/// An event that a span is made of.
+/// One of the events that a span is made of.
 struct Part {
     event: EventType,
     record: Vec<u8>,
     facts: KeptFacts,
-    /// The indices of the span's rules that apply to the event.
+    /// The indices of those rules of the span that apply to the event.
     rules: Vec<usize>,
 }
 
@@ -119,7 +119,7 @@ pub fn make_span(
     made(py, &event, &record, facts)
 }
 
-/// Returns the key of a rule, and its condition, as text for messages.
+/// Returns the key and the condition of a rule as text for messages.
 fn key_text(rule: &SpanRule) -> String {
     let when = rule.when.map(|when| format!(" if {when}")).unwrap_or_default();
     format!("{}{when}", rule.key.join("+"))
@@ -147,7 +147,7 @@ impl<'py> Given<'py> {
     }
 }
 
-/// The inputs for making the events of a span.
+/// What is needed to make the events of a span.
 struct Make<'a, 'py> {
     py: Python<'py>,
     name: &'a str,
@@ -157,7 +157,7 @@ struct Make<'a, 'py> {
 }
 
 impl<'py> Make<'_, 'py> {
-    /// Returns the argument `end`. If it consists of keywords without `_time`, adds `time` to them.
+    /// Returns the argument `end`. If it contains keywords without `_time`, adds `time` as `_time`.
     fn end(&self, end: &Bound<'py, PyAny>, time: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (Ok(keywords), Some(time)) = (end.cast::<PyDict>(), time) else { return Ok(end.clone()) };
         let keywords = keywords.copy()?;
@@ -167,7 +167,7 @@ impl<'py> Make<'_, 'py> {
         Ok(keywords.into_any())
     }
 
-    /// Makes an event of the span. The event needs a rule whose action satisfies `does`. If `given` consists of
+    /// Makes an event of the span. A rule for the event must have an action that satisfies `does`. If `given` contains
     /// keywords, a missing task, CPU or time is taken from the event `before`.
     fn part(
         &self,
@@ -275,15 +275,15 @@ impl Part {
     }
 }
 
-/// Runs the span's rules on the events. Returns the event type and the record of the span; `None` if the events make no
-/// span.
+/// Applies the span's rules to the events. Returns the event type and the record of the span; `None` if the events make
+/// no span.
 fn derive(
     spec: &EventSpec,
     span: &SpanSpec,
     parts: &[Part],
     has_end: bool,
 ) -> Result<Option<(EventType, Vec<u8>)>, SpanError> {
-    // Removes the filters of the span, because a test always gets its span. Only a real run leaves spans out.
+    // The filters of the span are removed, because a test must always get its span.
     let span = SpanSpec { min: 0, options: Vec::new(), at_end: OpenAtEnd::Delivered, ..span.clone() };
     let inputs: Vec<(Format, Vec<usize>)> =
         parts.iter().map(|part| (part.event.format.clone(), part.rules.clone())).collect();
@@ -313,8 +313,8 @@ fn derive(
     Ok(found.map(|record| (event, record)))
 }
 
-/// Returns the facts about a made span that its record does not contain. The facts of `parts` become those of its
-/// events.
+/// Returns the facts about a made span that its record does not contain. The facts of `parts` become the facts of the
+/// span's events.
 fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> KeptFacts {
     let Format::Span(span) = &event.format else { return KeptFacts::default() };
     let raw = Sample { event, record }.raw();
@@ -323,7 +323,7 @@ fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> Kep
     let [begin, end] = [SpanPart::Begin, SpanPart::End].map(of_part);
     let last = if has_end { &end } else { &begin };
     let sample = Sample { event, record };
-    // The comm is that of the span's task, which may differ from the task in which the span ended.
+    // The comm belongs to the span's task. The span may have ended in another task.
     let task = parts.iter().rev().find(|part| part.sample().task() == sample.task());
     let comm = task.and_then(|part| part.facts.comm.clone());
     let cgroup = task.and_then(|part| part.facts.cgroup.clone());

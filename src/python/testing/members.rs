@@ -1,4 +1,4 @@
-//! Converts the Python objects that `make_event` gets to field values and to members of samples.
+//! Converts the Python objects that `make_event` gets to field values and sample members.
 
 use perf_prof_format::tracefs::FieldInput;
 use pyo3::{
@@ -35,7 +35,7 @@ pub fn field_input(name: &str, value: &Bound<'_, PyAny>) -> PyResult<FieldInput>
     })
 }
 
-/// An integer of Python.
+/// A Python integer.
 enum Integer {
     Small(i128),
     /// An integer that is larger than any field, as text for messages.
@@ -48,7 +48,7 @@ fn integer(name: &str, value: &Bound<'_, PyAny>, needed: &str) -> PyResult<Integ
         let kind = value.get_type().name().map_or_else(|_| "unknown".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!("{name} has a value of type {kind}; it needs {needed}"))
     };
-    // Like `operator.index`, accepts an int, a bool, a member of an IntEnum, or an integer of numpy.
+    // Accepts what `operator.index` accepts: an int, a bool, a member of an IntEnum, or an integer of numpy.
     let index = value.py().import("operator")?.getattr("index")?.call1((value,)).map_err(|_| wrong())?;
     match index.extract::<i128>() {
         Ok(number) => Ok(Integer::Small(number)),
@@ -59,15 +59,15 @@ fn integer(name: &str, value: &Bound<'_, PyAny>, needed: &str) -> PyResult<Integ
     }
 }
 
-/// Returns the bytes of a text. A name of a task may have bytes that are not UTF-8 (PEP 383).
+/// Returns the bytes of a text. A comm may contain bytes that are not UTF-8 (PEP 383).
 fn text_bytes(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
     text.call_method1("encode", ("utf-8", "surrogateescape"))?.extract()
 }
 
-/// The size of the longest name of a task, in bytes: TASK_COMM_LEN in `include/linux/sched.h`, without the NUL.
+/// The maximum size of a comm in bytes: TASK_COMM_LEN in `include/linux/sched.h`, without the NUL.
 const LONGEST_COMM: usize = 15;
 
-/// The members of a made event that its format does not have as fields. Members that were not given are `None`.
+/// The members of a made event that its format does not contain as fields. `None` for members that were not given.
 #[derive(Default)]
 pub struct Members {
     pub time: Option<u64>,
@@ -83,7 +83,7 @@ pub struct Members {
     pub callchain: Option<Vec<MadeFrame>>,
 }
 
-/// A frame of a made call chain. Unknown members are `None`.
+/// A frame of a made callchain. Members that were not given are `None`.
 #[derive(Default)]
 pub struct MadeFrame {
     pub address: u64,
@@ -97,7 +97,7 @@ impl Members {
     pub const NAMES: [&str; 11] =
         ["_time", "_cpu", "_pid", "_tid", "_period", "_realtime", "_ip", "_addr", "_comm", "_cgroup", "_callchain"];
 
-    /// Sets a member. Returns false if there is no member of this name.
+    /// Sets the member `name`. Returns false if there is no such member.
     pub fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         match name {
             "_time" => self.time = Some(number(name, value, 0, u64::MAX.into())? as u64),
@@ -154,8 +154,8 @@ fn text_or_bytes(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     }
 }
 
-/// Returns the frames of a call chain. Each is an address, a tuple (address, symbol) or (address, symbol, dso), or a dict
-/// as in `_callchain`.
+/// Returns the frames of a callchain. Each frame is an address, a tuple (address, symbol) or (address, symbol, dso), or
+/// a dict as in `_callchain`.
 fn callchain(value: &Bound<'_, PyAny>) -> PyResult<Vec<MadeFrame>> {
     let frame = |(at, frame): (usize, PyResult<Bound<'_, PyAny>>)| {
         let (place, frame) = (format!("_callchain[{at}]"), frame?);

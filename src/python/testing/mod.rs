@@ -12,7 +12,7 @@ mod shipped;
 
 use pyo3::prelude::*;
 
-/// Adds the functions and classes of this room to the native module.
+/// Adds the functions and classes of this module to the native module.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event_format::EventFormat>()?;
     module.add_class::<event_format::FieldFormat>()?;

@@ -1,4 +1,4 @@
-//! `run_script`: runs a script on event objects in the interpreter of the caller. The callbacks are called as in a run
+//! `run_script`: runs a script on event objects, in the interpreter of the caller. The callbacks are called as in a run
 //! of perf-prof.
 
 use std::{collections::HashMap, ffi::OsString, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
@@ -50,12 +50,12 @@ enum What {
 struct Entries {
     entries: Vec<Entry>,
     events: Vec<EventType>,
-    /// The CPUs of the entries, sorted. The index of a CPU is also the number of its ring.
+    /// The CPUs of the entries, sorted. The index of a CPU in this list is the number of its ring.
     cpus: Vec<u32>,
 }
 
-/// Imports the script path, calls its functions for the events, and returns its exit status and its module. The module is
-/// None if its import failed. An event is a PerfEvent, or (time, CPU, number) for lost events.
+/// Imports the script `path`, calls its functions for the events, and returns its exit status and its module. The
+/// module is None if the import failed. An event is a PerfEvent, or (time, CPU, number) for lost events.
 #[pyfunction]
 #[pyo3(signature = (path, events, args, interval))]
 pub fn run_script(
@@ -102,9 +102,9 @@ fn duration(interval: &Bound<'_, PyAny>) -> PyResult<Duration> {
     every.ok_or_else(|| wrong(format!("{seconds} is not a positive number of seconds")))
 }
 
-/// Writes a message to `sys.stderr`, to which the script writes too.
+/// Writes a message to `sys.stderr`, where the script writes too.
 fn message(text: &str) {
-    // If this fails, there is no other place for the message.
+    // If this fails, the message cannot be shown anywhere.
     let _ = Python::attach(|py| say(py, text));
 }
 
@@ -153,7 +153,7 @@ fn load_and_run(
     layout: SampleLayout,
     interval: Option<Duration>,
 ) -> PyResult<(u8, Option<Py<PyModule>>)> {
-    // Functions such as is_recording() are valid from the import on.
+    // Functions such as is_recording() can be used from the import on.
     set_current_run(Some(run.clone()));
     let module = match Module::load_within(py, path.as_os_str(), args) {
         Ok(module) => module,
@@ -164,7 +164,7 @@ fn load_and_run(
     let has_events = !entries.events.is_empty();
     let mut program = match module.bind(run.clone(), OnError::Continue) {
         Ok(program) => program,
-        // Without events, no handler can be found, so a missing handler is not an error.
+        // Without events, no handler matches an event, so a missing handler is not an error.
         Err(ScriptError::NoCallback { .. }) if !has_events => return Ok((0, Some(loaded))),
         Err(error) => return Ok((failed(py, &error)?, Some(loaded))),
     };
@@ -245,7 +245,7 @@ fn deliver(
     Ok(exit_status::exit_status(ending, at_exit, program.callbacks(), Some(0)))
 }
 
-/// Returns the pump for records of these events.
+/// Returns the pump that passes the records of these events on.
 fn pump(run: &About, entries: &Entries, layout: SampleLayout) -> Pump {
     let ids: Vec<(u64, usize)> = (0..entries.events.len()).map(|index| (index as u64, index)).collect();
     Pump::new(PumpSettings {
