@@ -1070,20 +1070,21 @@ def start_flight(
 def count(selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]) -> _Counted: ...
 def close_copies() -> None: ...
 def keep_first_keys(tables: Sequence[Aggregator]) -> None:
-    """Makes full tables keep the keys that they have: the amounts of other keys go to others."""
+    """Makes full tables keep the keys that they contain: the amounts of new keys are added to others."""
 def refresh_tables(tables: Sequence[Aggregator]) -> bool:
-    """Asks the runs that fill the tables to read those in the kernel, unless they were read within half a second. Returns False if
-    a run is too busy, or does not run: the tables are then as they were."""
+    """Requests that the runs which fill the tables read the tables in the kernel. Does not do so if they were read within
+    the last half second. Returns False if a run is too busy or has ended; its tables are then unchanged."""
 def metrics_page(tables: Sequence[tuple[str, Aggregator]], *, native: bool, others: Sequence[Aggregator] = ...) -> bytes:
-    """Returns the metrics of tables, with those about perf-prof itself, in the text format of Prometheus or, with native, in that
-    of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does. The losses are also
-    those of other tables, which have no metrics."""
+    """Returns a page with the metrics of tables and the metrics that describe perf-prof itself. The page is text of
+    Prometheus or, with native, protobuf, which supports native histograms. Reads the tables in the kernel first, as
+    refresh_tables does. The losses include those of the tables in others, whose metrics are not on the page."""
 def metric_families(
     tables: Sequence[tuple[str, Aggregator]], *, others: Sequence[Aggregator] | None = None
 ) -> list[tuple[str, str, str, list[str], list[tuple[list[str], float, list[tuple[float, int]]]]]]:
-    """Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum, buckets); a
-    bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values). With others, does
-    what metrics_page does: reads the tables in the kernel first, and adds the metrics about perf-prof itself."""
+    """Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum,
+    buckets). A bucket is (its largest value, the number of values up to it); the last bucket is (inf, the number of all
+    values). With others, also reads the tables in the kernel first, and adds the metrics that describe perf-prof
+    itself, as metrics_page does."""
 def is_host() -> bool: ...
 def main(argv: Sequence[str]) -> int: ...
 def own_command() -> list[str]: ...

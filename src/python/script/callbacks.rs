@@ -1,4 +1,5 @@
-//! The callbacks of the user's module: the functions that perf-prof calls. They are looked up once, after the import.
+//! The callbacks of the user's module: the functions that perf-prof calls. They are looked up once, after the import of
+//! the module.
 
 use perf_prof_events::event::EventType;
 use pyo3::{
@@ -8,7 +9,7 @@ use pyo3::{
 
 use super::{aggregate::is_aggregator, error::ScriptError, merge::MergeCallbacks};
 
-/// A callable object of the module, with its name.
+/// A callable object of the module, and its name.
 pub struct Callback {
     /// The callable object.
     pub function: Py<PyAny>,
@@ -16,11 +17,11 @@ pub struct Callback {
     pub name: String,
 }
 
-/// The receivers of the samples of an event. A sample goes first to the aggregators, then to the functions.
+/// What gets the samples of an event. A sample goes to the aggregators first, then to the functions.
 pub struct EventHandler {
     /// The name of the handler in the module, for messages.
     pub name: String,
-    /// The aggregators. They get samples without event objects.
+    /// The aggregators. They get samples, but no event objects.
     pub aggregators: Vec<Py<PyAny>>,
     /// The functions, which are called with an event object.
     pub functions: Vec<Callback>,
@@ -41,14 +42,14 @@ pub struct Callbacks {
     pub lost: Option<Callback>,
     /// `__partial__()` and `__merge__(partials)`, if the module defines both.
     pub parts: Option<MergeCallbacks>,
-    /// The handler of each selected event: the object that is named after the event, otherwise `__sample__`, otherwise
-    /// `None`.
+    /// The handler of each selected event: the object that is named after the event. If there is none, `__sample__`.
+    /// Otherwise `None`.
     pub handlers: Vec<Option<EventHandler>>,
 }
 
 impl Callbacks {
-    /// Looks up the callbacks in a module's dict. `path` is the module's file. Fails if there is no callback, or if a
-    /// callback is a generator or an async function.
+    /// Looks up the callbacks in the dict of a module. `path` is the file of the module. Fails if there is no callback,
+    /// or if a callback is a generator or an async function.
     pub fn find(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
         let found = Callbacks::find_any(dict, path, events)?;
         if found.is_empty() {
@@ -83,8 +84,8 @@ impl Callbacks {
         })
     }
 
-    /// Returns the names of all callbacks that an object can have if it is not a module. `__init__` is not among them:
-    /// Python calls the method of this name when it creates the object.
+    /// Returns the names of all callbacks that an object other than a module can have. `__init__` is not among them,
+    /// because Python itself calls this method when it creates the object.
     pub fn names(events: &[EventType]) -> Vec<String> {
         let of_events = events.iter().flat_map(|event| [Some(event.handler_name()), event.plain_handler_name()]);
         let others = ["__sample__", "__interval__", "__lost__", "__exit__", "__partial__", "__merge__"];
@@ -92,13 +93,13 @@ impl Callbacks {
         of_events.flatten().chain(others).collect()
     }
 
-    /// Returns the names of all callbacks that modules can have.
+    /// Returns the names of all callbacks that a module can have.
     pub fn names_in_modules(events: &[EventType]) -> Vec<String> {
         let more = ["__init__", "__print_stat__"].map(str::to_owned);
         Callbacks::names(events).into_iter().chain(more).collect()
     }
 
-    /// Looks up the callbacks that a script of `perf script` needs at the start of a run. Its other functions are
+    /// Looks up the callbacks that a script of `perf script` needs at the start of a run. All other functions are
     /// looked up at each call.
     pub fn of_perf_script(module: &Bound<'_, PyModule>, path: &str) -> Result<Callbacks, ScriptError> {
         let dict = module.dict();
@@ -135,14 +136,14 @@ impl EventHandler {
 }
 
 impl Callback {
-    /// Returns a second object for the same function.
+    /// Returns another `Callback` for the same function.
     pub fn share(&self, py: Python<'_>) -> Callback {
         Callback { function: self.function.clone_ref(py), name: self.name.clone() }
     }
 }
 
-/// Returns the names of the module's values that look like a tracepoint's handler, `sys__name`, or like another callback,
-/// `__name__`.
+/// Returns the names in the module that look like the handler of a tracepoint (`sys__name`) or like another callback
+/// (`__name__`).
 pub fn callback_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
     let is_handler = |value: &Bound<'_, PyAny>| match several(value) {
         Some(items) => !items.is_empty() && items.iter().all(PyAnyMethods::is_callable),
@@ -150,8 +151,8 @@ pub fn callback_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
     };
     let items = module.dict().iter().filter(|(_, value)| is_handler(value));
     let names = items.filter_map(|(name, _)| name.extract::<String>().ok());
-    // Every module has values such as `__loader__`, and Python itself calls the functions `__getattr__` and `__dir__`
-    // (PEP 562), so these names are not callbacks.
+    // These names are not callbacks. Every module has values such as `__loader__`, and Python itself calls the
+    // functions `__getattr__` and `__dir__` (PEP 562).
     let of_python = ["__loader__", "__getattr__", "__dir__", "__build_class__", "__import__"];
     let is_python = |name: &str| of_python.contains(&name);
     names.filter(|name| name.contains("__") && !is_python(name)).collect()
@@ -163,7 +164,7 @@ fn several<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     value.cast::<PyTuple>().map(|items| items.iter().collect()).or_else(|_| of_list()).ok()
 }
 
-/// Looks up the handler of an event: a function, an aggregator, or a tuple or list of several.
+/// Looks up the handler of an event: a function, an aggregator, or a tuple or list of both.
 fn handler(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<EventHandler>, ScriptError> {
     let Some(found) = dict.get_item(name).ok().flatten() else { return Ok(None) };
     let mut handler = EventHandler { name: name.to_owned(), aggregators: Vec::new(), functions: Vec::new() };
@@ -197,7 +198,7 @@ fn callback(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<C
     found.filter(|found| found.is_callable()).map(|function| plain(function, name, path)).transpose()
 }
 
-/// Makes a callback of a callable object. Fails if the object is a generator or an async function.
+/// Returns a callable object as a callback. Fails if the object is a generator or an async function.
 fn plain(function: Bound<'_, PyAny>, name: &str, path: &str) -> Result<Callback, ScriptError> {
     if let Some(what) = not_plain(&function) {
         let line = function.getattr("__code__").and_then(|code| code.getattr("co_firstlineno")?.extract::<u32>());
@@ -207,9 +208,9 @@ fn plain(function: Bound<'_, PyAny>, name: &str, path: &str) -> Result<Callback,
     Ok(Callback { function: function.unbind(), name: name.into() })
 }
 
-/// Returns `a generator` or `an async function` if a call would not run the function's body, else `None`.
+/// Returns `a generator` or `an async function` if a call would not run the body of the function; otherwise `None`.
 fn not_plain(function: &Bound<'_, PyAny>) -> Option<&'static str> {
-    // The flags of the code object are read here because importing `inspect` takes as long as starting Python.
+    // The flags of the code object are read directly, because importing `inspect` takes as long as starting Python.
     const CO_GENERATOR: u32 = 0x20;
     const CO_COROUTINE: u32 = 0x80;
     const CO_ITERABLE_COROUTINE: u32 = 0x100;
@@ -225,7 +226,7 @@ fn not_plain(function: &Bound<'_, PyAny>) -> Option<&'static str> {
     }
 }
 
-/// Returns the names of the handlers that the selected events can have, for a message.
+/// Returns the names of the handlers that the selected events can have, as text for a message.
 fn expected(events: &[EventType]) -> String {
     const NAMED: usize = 3;
     let mut names: Vec<String> =

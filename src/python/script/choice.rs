@@ -1,4 +1,4 @@
-//! Chooses the Python interpreter: the one given by `--python`, else by an environment variable, else the one that
+//! Chooses the Python interpreter. `--python` comes first, then an environment variable, then the interpreter that
 //! perf-prof was built for.
 
 use std::{
@@ -11,30 +11,29 @@ use super::{error::ScriptError, running};
 
 /// The interpreter that perf-prof was built for.
 const BUILD_PYTHON: &str = env!("PERF_PROF_BUILD_PYTHON");
-/// The `sys.base_prefix` of the interpreter that perf-prof was built for. The standard library of the linked libpython is
-/// below this folder.
+/// The `sys.base_prefix` of the interpreter that perf-prof was built for. It contains the standard library of the
+/// linked libpython.
 pub const BUILD_PREFIX: &str = env!("PERF_PROF_BUILD_PREFIX");
-/// The version of this interpreter, as `major.minor`.
+/// The version of the interpreter that perf-prof was built for, as `major.minor`.
 pub const BUILD_VERSION: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
 
-/// The Python interpreter that provides the packages for a script. The script itself always runs in the linked
-/// libpython.
+/// The Python interpreter whose packages a script can import. The script itself always runs in the linked libpython.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonChoice {
     /// The value of `sys.executable`.
     pub executable: PathBuf,
-    /// Package folders to add. CPython finds other package folders by itself, starting at the executable's folder.
+    /// Package folders to add. CPython itself finds all others, starting at the folder of the executable.
     pub packages: Vec<PathBuf>,
-    /// Where the choice comes from, for messages.
+    /// What made the choice, for messages.
     pub source: ChoiceSource,
 }
 
-/// Where the choice of an interpreter comes from.
+/// What chose an interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChoiceSource {
-    /// Nothing was chosen: it is the interpreter that perf-prof was built for.
+    /// Nothing: it is the interpreter that perf-prof was built for.
     Build,
-    /// The option `--python` or an environment variable. The text is the name of the option or variable.
+    /// The option or the environment variable of this name.
     Named(&'static str),
     /// perf-prof is a package of this interpreter, which runs already.
     Running,
@@ -68,7 +67,8 @@ impl PythonChoice {
 
     fn from_path(path: &Path, because: &'static str) -> Result<PythonChoice, ScriptError> {
         let executable = executable_of(path).ok_or_else(|| ScriptError::NoPython { path: path.into(), because })?;
-        // `bin/python` in a venv is a link to the base interpreter. Following the link would lead out of the venv.
+        // `bin/python` in a venv is a link to the base interpreter. The link is not followed, because it leads out of
+        // the venv.
         let prefix = executable.parent().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
         if let Ok(settings) = fs::read_to_string(prefix.join("pyvenv.cfg")) {
             if let Some(version) = venv_version(&settings) {
@@ -86,7 +86,7 @@ impl PythonChoice {
     }
 }
 
-/// Returns the executable that `path` means: a file, the interpreter of an environment if `path` is its folder, or a
+/// Returns the executable that `path` names: a file, the interpreter of an environment if `path` is its folder, or a
 /// program in `PATH` if `path` is a bare name.
 fn executable_of(path: &Path) -> Option<PathBuf> {
     let is_bare_name = path.components().count() == 1 && !path.is_absolute();
@@ -97,14 +97,14 @@ fn executable_of(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    // Only a bare name, as in `--python python3.11`, is looked up in `PATH`. With a slash, a missing file is an error:
-    // another Python of the same name must not be used instead.
+    // Only a bare name, as in `--python python3.11`, is looked up in `PATH`. A path with a slash must exist: another
+    // Python of the same name must not be used instead.
     let name = path.file_name().filter(|_| is_bare_name)?;
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// Returns the version in a `pyvenv.cfg`, as `major.minor`. The key is `version` in PEP 405 and `version_info` in
-/// virtualenv.
+/// Returns the version in the text of a `pyvenv.cfg`, as `major.minor`. The key is `version` in PEP 405, and
+/// `version_info` in virtualenv.
 fn venv_version(settings: &str) -> Option<String> {
     let value = settings.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;
@@ -113,7 +113,7 @@ fn venv_version(settings: &str) -> Option<String> {
     Some(value.split('.').take(2).collect::<Vec<_>>().join("."))
 }
 
-/// Runs an interpreter that is not in a venv. Returns its version and its package folders.
+/// Runs an interpreter that is not in a venv, and returns its version and its package folders.
 fn query_interpreter(executable: &Path) -> Option<(String, Vec<PathBuf>)> {
     const QUESTION: &str = "import site, sys\nprint('%d.%d' % sys.version_info[:2])\n\
                             print('\\n'.join(p for p in site.getsitepackages() if p in sys.path))";

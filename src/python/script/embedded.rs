@@ -1,18 +1,18 @@
-//! Imports Python modules whose source is in the executable.
+//! Imports Python modules whose source is embedded in the executable.
 
 use pyo3::{prelude::*, types::PyDict};
 
-/// A module, with its source.
+/// A Python module and its source.
 pub struct EmbeddedModule {
-    /// The name by which it is imported.
+    /// The name under which it is imported.
     pub name: &'static str,
-    /// The file name in tracebacks. Python never opens a file of this name.
+    /// The file name that tracebacks show. Python never opens a file of this name.
     pub file: &'static str,
     pub source: &'static str,
     pub kind: ModuleKind,
 }
 
-/// Says whether a module can contain modules.
+/// Says whether a module can contain other modules.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ModuleKind {
     Module,
@@ -20,8 +20,8 @@ pub enum ModuleKind {
 }
 
 impl EmbeddedModule {
-    /// Returns the spec that a finder returns for this module. `source_lines` is `linecache.cache`; if it is given,
-    /// tracebacks show the lines of this module.
+    /// Returns the spec of this module, for a finder. `source_lines` is `linecache.cache`; with it, tracebacks show the
+    /// source lines of this module.
     pub fn spec<'py>(&'static self, py: Python<'py>, source_lines: Option<Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let options = PyDict::new(py);
         options.set_item("origin", self.file)?;
@@ -40,7 +40,7 @@ struct Loader {
 
 #[pymethods]
 impl Loader {
-    /// Returns None: Python creates the module as usual.
+    /// Returns None: Python then creates the module as usual.
     fn create_module(&self, _spec: &Bound<'_, PyAny>) -> Option<()> {
         None
     }
@@ -50,7 +50,7 @@ impl Loader {
         let EmbeddedModule { file, source, .. } = self.module;
         if let Some(source_lines) = &self.source_lines {
             let lines: Vec<&str> = source.split_inclusive('\n').collect();
-            // An entry without a modification time is never compared with a file.
+            // Without a modification time, `linecache` never compares the entry with a file.
             source_lines.bind(py).set_item(file, (source.len(), None::<f64>, lines, file))?;
         }
         let builtins = py.import("builtins")?;
@@ -59,7 +59,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the source, for tools that show it.
+    /// Returns the source, for tools that show source code.
     fn get_source(&self, _fullname: &str) -> &'static str {
         self.module.source
     }

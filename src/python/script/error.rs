@@ -7,7 +7,7 @@ use pyo3::{PyErr, exceptions::PyTypeError};
 
 use super::running;
 
-/// Returns advice for an exception during the import, as a text to append to a message.
+/// Returns advice for an exception during the import, to be appended to a message.
 fn way_out(exception: &str) -> String {
     match exception {
         "ModuleNotFoundError" => format!("; {}", running::way_to_packages()),
@@ -16,7 +16,7 @@ fn way_out(exception: &str) -> String {
 }
 
 impl From<ScriptError> for PyErr {
-    /// Returns the error as an exception, for a function that was defined while the script ran.
+    /// Returns the error as an exception. Used for a function that the script defined while it ran.
     fn from(error: ScriptError) -> PyErr {
         PyTypeError::new_err(error.to_string())
     }
@@ -52,13 +52,13 @@ pub enum ScriptError {
         /// The version of the linked libpython.
         ours: &'static str,
     },
-    /// perf-prof is a package of an interpreter, and another one was chosen.
+    /// perf-prof is a package of an interpreter, and the user chose another interpreter.
     #[error(
         "--python: this perf-prof is installed for '{}' and runs scripts in it; leave --python out, or install perf-prof \
          for the other Python too, with its pip", executable.display()
     )]
     RunningPython {
-        /// The interpreter that runs.
+        /// The interpreter that perf-prof is a package of.
         executable: PathBuf,
     },
     /// CPython did not start.
@@ -88,10 +88,10 @@ pub enum ScriptError {
         /// The cause.
         cause: String,
     },
-    /// The script ended the program during its import or in a callback: by `sys.exit`, or by argparse.
+    /// The script ended the program during its import or in a callback, with `sys.exit` or through argparse.
     #[error("the script ended with status {0}")]
     Exited(u8),
-    /// A callback is a generator or an async function: a call would not run its body.
+    /// A callback is a generator or an async function, so a call would not run its body.
     #[error("{place}: {name}() is {what}, so a call would not run its body; make it a plain function")]
     BodyNeverRuns {
         /// The callback's name.
@@ -123,24 +123,24 @@ pub enum ScriptError {
         place: String,
         /// The handler's name.
         name: String,
-        /// The parameters that are no fields of the event.
+        /// The names of parameters that are not fields of the event.
         unknown: String,
         /// The number of parameters.
         parameters: usize,
-        /// The number of values.
+        /// The number of values that are passed by position.
         values: usize,
         /// The names of the event's fields.
         fields: String,
     },
-    /// The handler of a script of `perf script` computes its own signature, and raised an exception.
+    /// The handler of a script of `perf script` computes its own signature, and this raised an exception.
     #[error("the parameters of {name}() are not known: {error}")]
     Signature {
         /// The handler's name.
         name: String,
-        /// The exception, as text: this error is reported after the interpreter has ended.
+        /// The exception as text, because the error is reported after the interpreter has ended.
         error: String,
     },
-    /// The script has a value with the name of a handler, and the value is no function.
+    /// The script has a value with the name of a handler, and the value is not a function.
     #[error("{name} has to be a function, but it is {kind}: define {name}(...), or give the value another name")]
     NoFunction {
         /// The name.
@@ -148,22 +148,22 @@ pub enum ScriptError {
         /// The type of the value.
         kind: String,
     },
-    /// A tuple in the place of a handler has an item that cannot get events.
+    /// A tuple or list that is named like a handler contains an item that cannot get events.
     #[error("{name} has to be a function or an aggregator, and it is {kind}")]
     NoHandler {
-        /// The name of the handler, with the index of the item.
+        /// The name of the handler, and the index of the item.
         name: String,
         /// The type of the item.
         kind: String,
     },
-    /// An aggregator has a name that its event does not have, or cannot add up its values.
+    /// An aggregator uses a name that its event does not have, or the aggregator cannot add up the event's values.
     #[error("{module}: {handler}: {error}")]
     Aggregator {
         /// The script.
         module: String,
         /// The name of the handler.
         handler: String,
-        /// Why the event cannot be added.
+        /// Why the aggregator cannot add the event.
         error: Box<PlanError>,
     },
     /// The recording has no event that the script handles.
@@ -178,7 +178,7 @@ pub enum ScriptError {
         /// The names of the events.
         events: String,
     },
-    /// The recording does not have an event that the script needs.
+    /// The recording does not contain an event that the script needs.
     #[error(
         "{module} needs {events}, which {recording} does not have; to record all events that {module} needs, run: \
          {command}"
@@ -188,18 +188,18 @@ pub enum ScriptError {
         module: String,
         /// The names of the missing events.
         events: String,
-        /// The recording's name.
+        /// The name of the recording.
         recording: String,
-        /// A command line that records what the script needs.
+        /// A command line that records all events that the script needs.
         command: String,
     },
-    /// `__without__` is not a dict from event name to a string or `None`.
+    /// `__without__` is not a dict from event names to strings or `None`.
     #[error(
         "{0}: __without__ has to be a dict: each key is the name of an event, and its value is a string that says what \
          is missing in the result without this event, or None"
     )]
     Without(String),
-    /// The script has no `__partial__` and `__merge__`, so that several processes cannot run it.
+    /// The script lacks `__partial__` or `__merge__`, so several processes cannot run it.
     #[error(
         "--jobs, --executor and map_reduce() run the script in several processes, each on a part of the recordings. To \
          get one result, the script has to define __partial__(), which returns the result of a part, and \

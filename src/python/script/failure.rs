@@ -1,4 +1,5 @@
-//! Exceptions of callbacks: prints the traceback of each one once, counts them, and decides whether they end the run.
+//! Exceptions of callbacks: prints the traceback of each exception once, counts them, and decides whether they end the
+//! run.
 
 use std::{collections::HashMap, fmt};
 
@@ -13,17 +14,17 @@ use perf_prof_system::{output, signals};
 
 use super::interpreter::is_host;
 
-/// The meaning of a KeyboardInterrupt that arrived without a signal: the script itself raised it.
+/// What a KeyboardInterrupt means that no signal has caused, so the script itself raised it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnInterrupt {
     /// The script wants to end the run.
     #[default]
     EndsRun,
-    /// The run fails as python3 does: with a traceback, and the exit status of SIGINT.
+    /// The run fails as python3 would fail: with a traceback, and the exit status of SIGINT.
     Fails,
 }
 
-/// The effect of a failed callback on the run.
+/// What a failed callback does to the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The traceback is printed, and the run continues.
@@ -35,8 +36,8 @@ pub enum OnError {
     Raise,
 }
 
-/// The identity of a failure: the exception's type and the innermost frame of its traceback. If the callback could not
-/// be called, there is no traceback; in this case, `file` is the callback's name, and `line` is 0.
+/// Identifies a failure: the type of the exception and the innermost frame of its traceback. If the callback could not
+/// be called, there is no traceback; `file` is then the name of the callback, and `line` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FailureKey {
     exception: String,
@@ -50,9 +51,9 @@ pub struct Failures {
     on_error: OnError,
     own_interrupt: OwnInterrupt,
     counts: HashMap<FailureKey, u64>,
-    /// The exception that ended the run, with [`OnError::Raise`].
+    /// The exception that ended the run. Only with [`OnError::Raise`].
     raised: Option<PyErr>,
-    /// True if the reader of the output has closed the pipe. Nothing more is printed then.
+    /// True if the reader of the output has closed the pipe. Then nothing more is printed.
     silent: bool,
 }
 
@@ -68,12 +69,12 @@ impl Failures {
         self.counts.is_empty()
     }
 
-    /// Takes the exception that ended the run, with [`OnError::Raise`].
+    /// Takes the exception that ended the run. Only with [`OnError::Raise`].
     pub fn take_raised(&mut self) -> Option<PyErr> {
         self.raised.take()
     }
 
-    /// Handles the exception that `callback` raised: prints or counts it, and returns whether the run continues.
+    /// Handles the exception that `callback` raised. Prints or counts it, and returns whether the run continues.
     pub fn handle(&mut self, py: Python<'_>, error: &PyErr, callback: &str) -> Flow {
         if self.on_error == OnError::Raise {
             self.raised.get_or_insert_with(|| error.clone_ref(py));
@@ -89,9 +90,9 @@ impl Failures {
             }
             return Flow::Break(Stop::Interrupted);
         }
-        // If the reader of stdout or stderr has closed it, the run ends silently. All other BrokenPipeErrors are
-        // ordinary errors: those of stdout in a library, because stdout belongs to the program, and those of a script's
-        // own sockets.
+        // If the reader of stdout or stderr has closed the pipe, the run ends silently. All other BrokenPipeErrors are
+        // ordinary errors: in a library, because stdout belongs to the program; in a script, if they come from its own
+        // sockets.
         if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
             if !self.silent {
                 self.silent = true;
@@ -100,7 +101,7 @@ impl Failures {
             return Flow::Break(Stop::ClosedPipe);
         }
         if let Some(error) = output_error(py, error) {
-            // The last line of the run says it once.
+            // perf-prof reports this error once, at the end of the run.
             output::note_write_error(&error);
             return match self.on_error {
                 OnError::Continue => Flow::Continue(()),
@@ -131,7 +132,7 @@ impl Failures {
     }
 }
 
-/// Returns the system's error if an exception says that stdout cannot be written, because the disk is full.
+/// Returns the system's error if the exception says that stdout cannot be written because the disk is full.
 pub(super) fn output_error(py: Python<'_>, error: &PyErr) -> Option<std::io::Error> {
     if !is_host() || !error.is_instance_of::<PyOSError>(py) {
         return None;
@@ -140,7 +141,7 @@ pub(super) fn output_error(py: Python<'_>, error: &PyErr) -> Option<std::io::Err
     output::full_stdout().filter(|full| full.raw_os_error() == errno)
 }
 
-/// Drops what could not be written to stdout and still cannot be. Otherwise Python would complain about it when it ends.
+/// Drops the text in Python's buffer of stdout that cannot be written. Otherwise Python would report it when it ends.
 pub fn discard_unwritable_output() {
     if output::write_error().is_some() && output::full_stdout().is_some() {
         output::discard_stdout();
@@ -177,9 +178,10 @@ impl fmt::Display for FailureKey {
     }
 }
 
-/// Prints an exception in the same way as Python prints an uncaught one: through `sys.excepthook`.
+/// Prints an exception through `sys.excepthook`, as Python prints an uncaught exception.
 pub fn print_traceback(py: Python<'_>, error: &PyErr) {
-    // `PyErr_PrintEx` ends the process on a SystemExit. The callers handle SystemExit themselves and never pass one.
+    // `PyErr_PrintEx` ends the process if the exception is a SystemExit. The callers handle SystemExit themselves, so
+    // it is never passed here.
     error.clone_ref(py).restore(py);
     // SAFETY: the GIL is held (`py`) and an exception is set. The argument 0 means that `sys.last_value` is not set:
     // the exception in it would keep the event alive.
@@ -193,14 +195,14 @@ pub fn exit_status(py: Python<'_>, error: &PyErr) -> u8 {
         return 0;
     }
     match code.extract::<i64>() {
-        // An exit status has eight bits. The kernel drops the higher bits.
+        // The kernel keeps only eight bits of an exit status.
         Ok(number) => number as u8,
         Err(_) => {
             if let Ok(text) = code.str() {
                 // Python prints the text to `sys.stderr`, which the program may have replaced.
                 let stderr = py.import("sys").and_then(|sys| sys.getattr("stderr")).ok().filter(|to| !to.is_none());
                 let line = format!("{}\n", text.to_string_lossy());
-                // If this fails, there is no other place for the text.
+                // If this fails, the text cannot be shown anywhere.
                 let _ = stderr.map(|to| to.call_method1("write", (line,)).map(drop));
             }
             1

@@ -13,18 +13,18 @@ use super::{
 };
 
 /// A program whose events go only to aggregators. The GIL is taken only for other callbacks, so the threads of a script
-/// run while its events are added up.
+/// can run while its events are added up.
 pub struct FeedingProgram<'a> {
     callbacks: &'a Callbacks,
     failures: &'a mut Failures,
     handlers: &'a mut Vec<Option<Handler>>,
-    /// Prevents forks. Otherwise another thread of the script could fork a child while this thread holds locks. The locks
-    /// would then stay locked in the child. `None` while the GIL is held.
+    /// Prevents forks. Otherwise another thread of the script could fork while this thread holds locks, and the locks
+    /// would stay locked in the child. `None` while this thread holds the GIL.
     held: Option<HeldForkLock>,
 }
 
 impl<'a> FeedingProgram<'a> {
-    /// Creates the receiver of events. It holds the fork lock until it is dropped, except while the GIL is held.
+    /// Creates the receiver of events. It holds the fork lock until it is dropped, except while it holds the GIL.
     pub fn new(
         callbacks: &'a Callbacks,
         failures: &'a mut Failures,
@@ -35,7 +35,7 @@ impl<'a> FeedingProgram<'a> {
 
     /// Calls `work` with the GIL.
     fn attached(&mut self, work: impl FnOnce(&mut AttachedProgram<'_, '_>) -> Flow) -> Flow {
-        // A thread that forks holds the GIL and waits for the fork lock, so the lock is released before the GIL is
+        // A thread that forks holds the GIL and waits for the fork lock. So the fork lock is released before the GIL is
         // taken.
         self.held = None;
         let flow = Python::attach(|py| {

@@ -1,5 +1,5 @@
-//! The Python class `perf_prof.FlameGraph`: collects stacks, given as events or as lists of names, and draws them as a
-//! flame graph.
+//! The Python class `perf_prof.FlameGraph`: collects stacks and draws them as a flame graph. A stack is an event or a
+//! list of names.
 
 use std::{
     fs, io,
@@ -36,7 +36,7 @@ pub struct FlameGraph {
     colors: Option<String>,
 }
 
-/// The format of a saved flame graph. It depends on the ending of the file name.
+/// The format of a saved flame graph. The ending of the file name determines it.
 enum Form {
     Picture,
     Folded,
@@ -55,7 +55,7 @@ impl Form {
     }
 }
 
-/// The arguments of `FlameGraph()`, in their order: title, colors, count_name, subtitle, inverted.
+/// The arguments of `FlameGraph()` in this order: title, colors, count_name, subtitle, inverted.
 type ConstructorArguments = (Option<String>, Option<String>, String, Option<String>, bool);
 
 #[pymethods]
@@ -141,7 +141,7 @@ impl FlameGraph {
     /// Raises ValueError if path has another ending, or if there are no stacks for a picture.
     pub fn save(&self, path: PathBuf) -> PyResult<()> {
         let text = match Form::from_extension(&path)? {
-            // The GIL stays held: the graph is borrowed, and another thread that adds to it would get an error.
+            // The GIL is not released: the graph is borrowed, and another thread that adds to it would get an error.
             Form::Picture => self.picture(),
             Form::Folded => Ok(self.folded().into_bytes()),
         };
@@ -200,14 +200,14 @@ impl FlameGraph {
     }
 }
 
-/// Returns the subtitle of a picture. It also says what is missing in the current run.
+/// Returns the subtitle of a picture, which also says what is missing in the current run.
 pub(super) fn with_missing(subtitle: Option<&str>) -> Option<String> {
     let missing = shortfall().map(|shortfall| format!("partial: {}", shortfall.reasons()));
     let texts: Vec<&str> = subtitle.into_iter().chain(missing.as_deref()).collect();
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Returns the height of a picture in pixels, from its first tag.
+/// Reads the height of a picture in pixels from its first tag.
 fn pixel_height(svg: &[u8]) -> u32 {
     const USUAL: u32 = 600;
     let text = String::from_utf8_lossy(svg);
@@ -216,12 +216,13 @@ fn pixel_height(svg: &[u8]) -> u32 {
     height.unwrap_or(USUAL)
 }
 
-/// Returns the OSError that Python itself would raise for this file: with errno, and of the subclass for errno.
+/// Returns the OSError that Python itself would raise for this file: with the errno, and of the subclass for this
+/// errno.
 pub fn os_error(error: &io::Error, path: &Path) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = error.to_string();
-            // Rust's text ends in the error number, and Python adds the number as well.
+            // Both Rust and Python add the error number to the text, so Rust's number is removed.
             let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text).to_owned();
             PyOSError::new_err((number, text, path.as_os_str().to_owned()))
         }

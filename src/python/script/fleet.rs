@@ -1,5 +1,5 @@
-//! Replays parts of several recordings in other processes, perhaps on other machines. The package's file `_engines.py`
-//! starts these processes and merges their results.
+//! Replays parts of several recordings in other processes, perhaps on other machines. The Python file `_engines.py` of
+//! the package starts these processes and merges their results.
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -36,13 +36,13 @@ pub struct RecordingsOfScript<'a> {
     pub paths: &'a [PathBuf],
     /// The options for the processes that replay the parts.
     pub options: &'a [OsString],
-    /// The number of processes; `None` if the executor decides it.
+    /// The number of processes; `None` if the executor determines it.
     pub processes: Option<usize>,
     /// The function that returns the executor, as MODULE:FUNCTION.
     pub executor: Option<&'a str>,
-    /// The number of parts into which each recording is divided, if an executor replays them.
+    /// The number of parts of each recording, if an executor replays them.
     pub parts: usize,
-    /// The number of events that the script itself selects.
+    /// The number of events that the script's first line selects.
     pub own_events: usize,
 }
 
@@ -82,7 +82,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(end_merge, module)?)
 }
 
-/// Returns the start of the command for a new perf-prof: the executable, or the Python that has the package.
+/// Returns the start of the command line of a new perf-prof: the executable, or the Python that contains the package.
 #[pyfunction]
 fn own_command() -> PyResult<Vec<OsString>> {
     // Like `python -m perf_prof`, but without the current folder in the search path.
@@ -94,7 +94,8 @@ fn own_command() -> PyResult<Vec<OsString>> {
     }
 }
 
-/// Returns the run for merging the results of several recordings. `reached` is the time that the replays have reached.
+/// Returns the run in which the results of several recordings are merged. `reached` is the time that the replays have
+/// reached.
 pub fn run_of_all(stats: Stats, reached: u64) -> About {
     let context = made_context();
     context.note_reached(reached);
@@ -125,7 +126,7 @@ fn load_to_merge(
     }
 }
 
-/// The results of parts. They may be parts of several recordings.
+/// The results of parts, which may belong to several recordings.
 #[pyclass(module = "perf_prof._native")]
 struct PartResults(Results);
 
@@ -168,7 +169,7 @@ impl PartResults {
     }
 }
 
-/// Adds the aggregators of all parts to those of the script. Used for scripts without `__merge__`.
+/// Adds the aggregators of all parts to the aggregators of the script. Used for scripts without `__merge__`.
 #[pyfunction]
 fn merge_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, PyList>) -> PyResult<()> {
     add_aggregators(names, partials)

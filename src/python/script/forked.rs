@@ -1,5 +1,5 @@
-//! Ends the children that a script forks. A child is a copy of this process without its reader thread, so it must not
-//! continue the run. It ends when the callback that forked it returns.
+//! Ends the children that a script forks. A child is a copy of this process without the reader thread, so it must not
+//! continue the run. The child ends when the callback that forked it returns.
 
 use std::sync::{
     Once,
@@ -16,7 +16,7 @@ use super::{
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Installs the hook that marks forked children. Further calls have no effect.
+/// Installs the hook that marks forked children. Only the first call has an effect.
 pub fn install_fork_hook() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| process::in_forked_child(mark));
@@ -27,7 +27,7 @@ extern "C" fn mark() {
     signals::restore_in_forked_child();
 }
 
-/// Lets this forked child continue, because perf-prof forked it for a part of a run.
+/// Lets this forked child continue, because perf-prof itself forked it for a part of a run.
 pub fn stay() {
     IS_CHILD.store(false, Relaxed);
 }
@@ -37,14 +37,14 @@ pub fn stay() {
 pub fn leave_if_child(py: Python<'_>, status: impl FnOnce() -> u8) {
     if IS_CHILD.load(Relaxed) {
         let status = status();
-        // There is nowhere to report a failed flush.
+        // A failed flush cannot be reported anywhere.
         let _ = host::flush(py);
         process::exit_now(status);
     }
 }
 
 /// Returns the exit status of a forked child. `raised` is the exception that ended the child's callback, if any. Prints
-/// the traceback of the exception, unless it is a SystemExit.
+/// its traceback, unless it is a SystemExit.
 pub fn status(py: Python<'_>, raised: Option<&PyErr>) -> u8 {
     match raised {
         None => 0,

@@ -1,4 +1,4 @@
-//! The receivers of the samples of a run's events.
+//! The handlers of a run's events: what gets their samples.
 
 use perf_prof_session::{
     engine::kernel_tables::{EventUse, TableUse},
@@ -16,8 +16,8 @@ use super::{
     event::{Class, EventSlot, Interface, class_of, class_with},
 };
 
-/// The receivers of the samples of an event type: first the feeds of aggregators, then functions. The handler also has
-/// the Python class of the event type, and the event object that is passed to the functions.
+/// What gets the samples of an event type: first the feeds of aggregators, then functions. Also contains the Python
+/// class of the event type, and the event object that is passed to the functions.
 pub struct Handler {
     pub feeds: Vec<Feed>,
     pub functions: Vec<Callback>,
@@ -33,7 +33,7 @@ impl Handler {
     }
 }
 
-/// Prepares the handlers of a run's events. `origin` is the file or module of the handlers, for messages.
+/// Prepares the handlers for the events of a run. `origin` is the file or module that defines them, for messages.
 pub fn handlers(
     py: Python<'_>,
     found: &[Option<EventHandler>],
@@ -56,7 +56,8 @@ pub fn handlers(
     found.iter().zip(&run.events).map(handler).collect()
 }
 
-/// Prepares handlers that pass the samples of all events to one function, as `perf.sample_event`.
+/// Prepares handlers that pass the samples of all events to one function. The function gets them as
+/// `perf.sample_event`.
 pub fn perf_handlers(py: Python<'_>, function: &Bound<'_, PyAny>, run: &Arc<About>) -> PyResult<Vec<Option<Handler>>> {
     let handler = |event: &EventType| {
         let callback = Callback { function: function.clone().unbind(), name: "sample".to_owned() };

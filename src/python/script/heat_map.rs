@@ -33,10 +33,10 @@ pub struct Heatmap {
     style: HeatMapStyle,
 }
 
-/// The arguments of `Heatmap()`, in their order: title, unit, subtitle.
+/// The arguments of `Heatmap()` in this order: title, unit, subtitle.
 type ConstructorArguments = (Option<String>, String, Option<String>);
 
-/// The state of a heat map for pickle: cells (column, row, count), first and last time, number of values below zero.
+/// A heat map in a pickle: cells (column, row, count), first and last time, number of negative values.
 type State = (Vec<(u64, u8, u64)>, Option<(u64, u64)>, u64);
 
 #[pymethods]
@@ -129,7 +129,7 @@ impl Heatmap {
     }
 
     fn __len__(&self) -> usize {
-        // CPython's lengths are signed, so isize::MAX is the largest length.
+        // CPython's lengths are signed, so isize::MAX is the largest possible length.
         self.counts.count().min(isize::MAX as u64) as usize
     }
 

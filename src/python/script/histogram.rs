@@ -48,8 +48,8 @@ impl Log2Hist {
             this.borrow_mut().counts.merge(&counts);
             return Ok(());
         }
-        // The iterator may run Python code that uses this histogram, so the histogram is borrowed only for the addition
-        // of each value.
+        // The iterator may run Python code that uses this histogram. So the histogram is borrowed only while a value is
+        // added.
         for value in values.try_iter()? {
             this.borrow_mut().add(&value?, 1)?;
         }
@@ -89,7 +89,7 @@ impl Log2Hist {
     }
 
     fn __len__(&self) -> usize {
-        // CPython's lengths are signed, so isize::MAX is the largest length.
+        // CPython's lengths are signed, so isize::MAX is the largest possible length.
         self.counts.count().min(isize::MAX as u64) as usize
     }
 
@@ -124,7 +124,7 @@ impl Log2Hist {
     }
 }
 
-/// Returns the number without its fraction, at most `u64::MAX`; `None` if it is negative.
+/// Returns the number without its fraction, at most `u64::MAX`; `None` if the number is negative.
 pub(super) fn whole_number(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if let Ok(float) = value.cast::<PyFloat>() {
         let float = float.value();

@@ -1,4 +1,4 @@
-//! The script host: loads the user's module, binds its callbacks to the selected events and calls them.
+//! The script host: loads the user's module, binds its callbacks to the selected events, and calls them.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -37,18 +37,18 @@ use super::{
     perf_script::{self, Raised},
 };
 
-/// How events are delivered to the script's functions.
+/// How events are passed to the functions of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// `system__name(event)`, with an event object.
     #[default]
     PerfProf,
-    /// As `perf script -s` does: `system__name(event_name, context, ..., fields...)`.
+    /// As `perf script -s` passes them: `system__name(event_name, context, ..., fields...)`.
     PerfScript(perf_script::Options),
 }
 
 impl Dialect {
-    /// Returns the records other than samples that scripts get.
+    /// Returns which records other than samples the scripts get.
     pub fn other_records(self) -> OtherRecords {
         match self {
             Dialect::PerfProf => OtherRecords::NONE,
@@ -64,7 +64,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Imports the module. `sys.argv` becomes `module` and then `args`.
+    /// Imports the module. `sys.argv` becomes `module`, followed by `args`.
     pub fn load(
         module: &OsStr,
         args: &[OsString],
@@ -86,7 +86,7 @@ impl Module {
         })
     }
 
-    /// Imports the module into a program that goes on after the script. Does not end the children that the script
+    /// Imports the module in a program that continues after the script. Does not end the children that the script
     /// forks.
     pub fn load_within(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
         Ok(Module { loaded: loader::load(py, module, args, Verbosity::Quiet)?, dialect: Dialect::PerfProf })
@@ -102,14 +102,14 @@ impl Module {
         &self.loaded.path
     }
 
-    /// Returns the functions whose names look like callbacks, but that are never called, each with the reason.
+    /// Returns the functions that look like callbacks by their names and are never called, each with the reason.
     pub fn uncalled_handlers(&self, about: &About) -> Vec<(String, String)> {
         let names = Python::attach(|py| callback_like_names(self.loaded.module.bind(py)));
         let called = Callbacks::names_in_modules(&about.events);
         select::uncalled_handlers(&names, &called, &about.events, &|| about.available.events())
     }
 
-    /// Looks up the callbacks, and prepares their arguments for the events.
+    /// Looks up the callbacks, and prepares the arguments that they get for the events.
     pub fn bind(self, run: Arc<About>, on_error: OnError) -> Result<Program, ScriptError> {
         let Module { loaded, dialect } = self;
         Python::attach(|py| {
@@ -135,8 +135,8 @@ impl Module {
 }
 
 impl Program {
-    /// Creates a program from the dict `functions`, from names to functions. `origin` is the file or module that
-    /// defines them, for messages.
+    /// Creates a program from the dict `functions`, which maps names to functions. `origin` is the file or module that
+    /// defines the functions, for messages.
     pub fn from_functions(
         functions: &Bound<'_, PyDict>,
         origin: &str,
@@ -151,7 +151,8 @@ impl Program {
         Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
     }
 
-    /// Creates a program that passes all samples to a function, as `perf.sample_event`. The first exception ends the run.
+    /// Creates a program that passes all samples to one function, as `perf.sample_event`. The first exception ends the
+    /// run.
     pub fn from_perf_callback(function: &Bound<'_, PyAny>, run: Arc<About>) -> PyResult<Program> {
         let py = function.py();
         let receiver = Receiver::EventObjects(perf_handlers(py, function, &run)?);
@@ -187,7 +188,7 @@ impl Program {
         }
     }
 
-    /// Takes the exception that ended the run, with [`OnError::Raise`].
+    /// Takes the exception that ended the run. Only with [`OnError::Raise`].
     pub fn take_raised(&mut self) -> Option<PyErr> {
         self.failures.take_raised()
     }
@@ -200,17 +201,16 @@ pub struct Program {
     pub(super) failures: Failures,
     /// The dict in which the callbacks were looked up.
     pub(super) names: Py<PyDict>,
-    /// Keeps the module alive. A script may delete itself from `sys.modules`, but its functions still need the module's
-    /// globals.
-    /// `None` if the functions do not come from a script.
+    /// Keeps the module alive. A script may delete itself from `sys.modules`, but its functions still need the globals
+    /// of the module. `None` if the functions do not come from a script.
     pub(super) module: Option<Loaded>,
 }
 
-/// The receiver of the samples.
+/// What gets the samples.
 enum Receiver {
-    /// Functions that get an event object, one for each event that has a handler.
+    /// Functions that get an event object. For each event, its handler; `None` if it has no handler.
     EventObjects(Vec<Option<Handler>>),
-    /// Functions that get the fields, as in `perf script`.
+    /// Functions that get the fields of the event, as in `perf script`.
     PerfScript(Box<perf_script::Handlers>),
 }
 
@@ -247,7 +247,7 @@ impl Program {
         }
     }
 
-    /// Fails if a script of `perf script` has handlers of tracepoints, but none of them is for an event of this run.
+    /// Fails if a script of `perf script` has handlers of tracepoints, and this run has an event for none of them.
     /// Never fails for other scripts.
     pub fn check_handles_an_event(&self) -> Result<(), ScriptError> {
         match &self.receiver {
@@ -269,9 +269,9 @@ impl Program {
         }
     }
 
-    /// Returns the use of each type of events. The kernel may fill the tables of aggregators only if no function of the
-    /// script except `__interval__` and `__exit__` is called during the run. Such a function could look at a table
-    /// before the kernel's sums are in it.
+    /// Returns the use of each event type. The kernel may fill the tables of aggregators only if no other function of
+    /// the script than `__interval__` and `__exit__` is called during the run. Any other function could read a table
+    /// before it contains the kernel's sums.
     pub fn uses(&self) -> Vec<EventUse> {
         let Receiver::EventObjects(handlers) = &self.receiver else { return Vec::new() };
         let reason = if handlers.iter().flatten().any(|handler| !handler.functions.is_empty()) {
@@ -294,7 +294,7 @@ impl Program {
         self.callbacks.interval.is_some()
     }
 
-    /// Returns whether a callback has raised an exception.
+    /// Says whether a callback has raised an exception.
     pub fn callbacks(&self) -> exit_status::Callbacks {
         if self.failures.is_empty() { exit_status::Callbacks::Returned } else { exit_status::Callbacks::Raised }
     }
@@ -310,8 +310,8 @@ impl Program {
 }
 
 impl Program {
-    /// Returns the program while the GIL is held. Returns `None` for a script of `perf script`, whose functions get no
-    /// event objects.
+    /// Returns the program for use while the GIL is held. Returns `None` for a script of `perf script`, whose functions
+    /// get no event objects.
     pub(super) fn attached<'a, 'py>(&'a mut self, py: Python<'py>) -> Option<AttachedProgram<'a, 'py>> {
         let Program { callbacks, receiver, failures, .. } = self;
         match receiver {
@@ -386,10 +386,10 @@ impl Attached<'_, '_> {
         }
     }
 
-    /// Calls the callback for the end of the run, and then flushes the output.
+    /// Calls the callback for the end of the run. Then flushes the output.
     fn exit(&mut self, callback: Option<&Callback>) -> Flow {
-        // Discards a pending interrupt. It arrived while no callback was running, and would otherwise end this callback
-        // before it has started.
+        // Discards a pending interrupt. It arrived while no callback was running, and would end this callback before it
+        // has started.
         if let Err(error) = self.py.check_signals() {
             drop(error);
         }
@@ -402,7 +402,7 @@ impl Attached<'_, '_> {
                 output::discard();
                 flow
             }
-            // The error may also mean that the script itself has closed stdout. [`note_write_error`] ignores that.
+            // The error may also mean that the script itself has closed stdout. [`note_write_error`] ignores this case.
             Err(error) => {
                 note_write_error(self.py, &error);
                 flow
@@ -418,7 +418,7 @@ pub(super) struct AttachedProgram<'a, 'py> {
 }
 
 impl AttachedProgram<'_, '_> {
-    /// Calls the functions of an event type with an existing event object.
+    /// Calls the functions of an event type with an event object that exists already.
     pub(super) fn object(&mut self, event: usize, object: Py<PyAny>) -> Flow {
         let Some(Some(handler)) = self.handlers.get(event) else { return Flow::Continue(()) };
         let py = self.attached.py;
@@ -450,7 +450,7 @@ impl Deliver for AttachedProgram<'_, '_> {
                 if object.is_null() {
                     ptr::null_mut()
                 } else {
-                    // The element before the arguments is free. CPython needs it for the `self` of a bound method
+                    // The element before the arguments is unused. CPython may store the `self` of a bound method in it
                     // (PY_VECTORCALL_ARGUMENTS_OFFSET).
                     let args = [ptr::null_mut(), object];
                     let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -531,7 +531,7 @@ impl Deliver for AttachedPerfScript<'_, '_> {
     }
 
     fn exit(&mut self) -> Flow {
-        // `trace_end` is looked up at the end, because a script can define its functions at any time.
+        // `trace_end` is looked up at the end of the run, because a script can define its functions at any time.
         let end = self.handlers.trace_end(self.attached.py);
         self.attached.exit(end.as_ref())
     }
@@ -556,7 +556,7 @@ pub fn flush(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Notes the errno if the system could not write the output, for example because the disk is full.
+/// Remembers the errno if the output could not be written, for example because the disk is full.
 fn note_write_error(py: Python<'_>, error: &PyErr) {
     let errno = || error.value(py).getattr("errno")?.extract::<i32>();
     if error.is_instance_of::<PyOSError>(py)
@@ -566,8 +566,8 @@ fn note_write_error(py: Python<'_>, error: &PyErr) {
     }
 }
 
-/// Prints the path of the loaded file to stderr, unless `quiet`. If PERF_PROF_COMPAT is set, prints it to stdout
-/// instead, as the C implementation does.
+/// Prints the path of the loaded file to stderr, unless `quiet` is true. If PERF_PROF_COMPAT is set, prints the path to
+/// stdout instead, as the C implementation does.
 pub fn announce(path: &str, quiet: bool) {
     let line = format!("{}{path}", parallel::LOADED);
     if compat::is_on() {

@@ -1,4 +1,4 @@
-//! Starts and ends CPython, and releases the GIL (the interpreter's lock) while the run loop waits.
+//! Starts and ends CPython, and releases the GIL while the run loop waits.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int},
@@ -18,21 +18,22 @@ use super::{
     running,
 };
 
-/// The interpreter that runs a script. A process creates this object once, in the thread that is Python's main thread.
+/// The interpreter that runs a script. A process creates this object only once, in Python's main thread.
 pub struct Interpreter {
     end: End,
 }
 
 /// How the interpreter ends.
 enum End {
-    /// perf-prof has started the interpreter, and ends it.
+    /// perf-prof has started the interpreter, so perf-prof ends it.
     Finalize { main_thread: *mut ffi::PyThreadState },
-    /// The interpreter ran before perf-prof started, so it goes on.
+    /// The interpreter ran before perf-prof, so it continues.
     GoOn,
 }
 
 impl Interpreter {
-    /// Starts CPython as `choice` says, and releases the GIL. Prepares CPython for scripts if it runs already.
+    /// Starts CPython with the settings of `choice`, and releases the GIL. If CPython runs already, prepares it for
+    /// scripts.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
         HOST.store(true, Relaxed);
         let error = |error: PyErr| ScriptError::Start(error.to_string());
@@ -59,8 +60,8 @@ impl Interpreter {
         Ok(Interpreter { end: End::Finalize { main_thread: unsafe { ffi::PyEval_SaveThread() } } })
     }
 
-    /// Ends CPython: joins the script's threads, runs the `atexit` functions, flushes stdout and stderr. If CPython ran
-    /// before perf-prof started, does the same but lets CPython go on. Returns 0, or another number if a flush failed.
+    /// Ends CPython: joins the script's threads, runs the `atexit` functions, and flushes stdout and stderr. If CPython
+    /// ran before perf-prof, does the same without ending CPython. Returns 0, or another number if a flush failed.
     pub fn finish(self) -> c_int {
         output::before_messages(None);
         match self.end {
@@ -80,9 +81,11 @@ impl Interpreter {
 /// `config` has been initialised.
 unsafe fn configure(config: &mut ffi::PyConfig, choice: &PythonChoice) -> Result<(), ScriptError> {
     config.parse_argv = 0;
-    // Without its signal handlers, CPython would ignore `PyErr_SetInterrupt`, which is called at the second Ctrl-C.
+    // Without its own signal handlers, CPython would ignore `PyErr_SetInterrupt`, which perf-prof calls at the second
+    // Ctrl-C.
     config.install_signal_handlers = 1;
-    // No `__pycache__`: the script's folder belongs to the user, and a tool run as root must leave no files in it.
+    // Python must write no `__pycache__`: the script's folder belongs to the user, and a tool run as root must leave no
+    // files there.
     config.write_bytecode = 0;
     let set = |place: *mut *mut libc::wchar_t, text: &[u8], config: *mut ffi::PyConfig| {
         let text = CString::new(text).map_err(|_| ScriptError::Start("a path contains a NUL byte".into()))?;
@@ -90,14 +93,14 @@ unsafe fn configure(config: &mut ffi::PyConfig, choice: &PythonChoice) -> Result
         check(unsafe { ffi::PyConfig_SetBytesString(config, place, text.as_ptr()) })
     };
     let this: *mut ffi::PyConfig = config;
-    // UTF-8 with surrogateescape in every locale: a task's name may contain any bytes, and printing the name must not
-    // raise an exception.
+    // The streams use UTF-8 with surrogateescape in every locale: a comm may contain any bytes, and printing it must
+    // not raise an exception.
     set(&mut config.stdio_encoding, b"utf-8", this)?;
     set(&mut config.stdio_errors, b"surrogateescape", this)?;
     set(&mut config.executable, choice.executable.as_os_str().as_bytes(), this)?;
-    // Packages may come from another Python, but the standard library must be that of the linked libpython, down to the patch
-    // level. A module that is compiled into libpython in one build may be a separate file in another build. `site` still
-    // finds a venv by the path of the executable.
+    // Packages may come from another Python. But the standard library must belong to the linked libpython, even in the
+    // patch level: a module may be compiled into libpython in one build and be a separate file in another. `site` still
+    // finds a venv through the path of the executable.
     let home = std::env::var_os("PYTHONHOME").is_none() && Path::new(choice::BUILD_PREFIX).is_dir();
     if home {
         set(&mut config.home, choice::BUILD_PREFIX.as_bytes(), this)?;
@@ -117,8 +120,8 @@ fn check(status: ffi::PyStatus) -> Result<(), ScriptError> {
     }
 }
 
-/// Makes stderr flush stdout before each write, so that lines keep their order if both go to one file. Also flushes
-/// stdout before a fork: otherwise the child would write its copy of the collected lines again.
+/// Makes stderr flush stdout before each write, so that lines keep their order if both streams go to the same file.
+/// Also flushes stdout before a fork: otherwise the child would write its copy of the buffered lines again.
 const STREAMS: &CStr = c"
 import io, os, sys
 
@@ -140,18 +143,18 @@ def collect(is_one_file):
         sys.__stderr__ = sys.stderr
 ";
 
-/// Does the part of the set-up that is simpler in Python than with `PyConfig`: buffering and package folders.
+/// Sets up buffering and package folders, which is simpler in Python than with `PyConfig`.
 ///
-/// On a terminal, stdout writes each line at once. Into files and pipes, it collects lines: see [`flush_collected`].
+/// On a terminal, stdout writes each line at once. For files and pipes, stdout buffers lines: see [`flush_collected`].
 fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyResult<()> {
     let sys = py.import("sys")?;
     for name in ["stdout", "stderr"] {
-        // The stream is None if its descriptor is closed, as for `python3 >&-`.
+        // The stream is None if its descriptor is closed, for example after `python3 >&-`.
         let stream = sys.getattr(name)?;
         if stream.is_none() {
             continue;
         }
-        // With PYTHONUNBUFFERED, the user wants each piece of text to be written at once.
+        // With PYTHONUNBUFFERED, each piece of text is written at once.
         let is_unbuffered = stream.getattr("write_through")?.is_truthy()?;
         let is_terminal = stream.call_method0("isatty")?.is_truthy()?;
         let options = pyo3::types::PyDict::new(py);
@@ -175,30 +178,30 @@ fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyRe
     Ok(())
 }
 
-/// True if this process is perf-prof and not a program that uses it as a library.
+/// True if this process is perf-prof, and not a program that uses perf-prof as a library.
 static HOST: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether this process is perf-prof and not a program that uses it as a library.
+/// Returns whether this process is perf-prof, and not a program that uses perf-prof as a library.
 pub fn is_host() -> bool {
     HOST.load(Relaxed)
 }
 
-/// True if stdout collects lines.
+/// True if stdout buffers lines.
 static COLLECTS: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether stdout collects lines instead of writing each one at once.
+/// Returns whether stdout buffers lines instead of writing each line at once.
 pub fn collects_output() -> bool {
     COLLECTS.load(Relaxed)
 }
 
-/// Writes the lines that stdout has collected.
+/// Writes the lines that stdout has buffered.
 fn flush_collected() {
-    // If this fails, the next write of the script fails too and reports it.
+    // If this fails, the next write of the script fails too, and reports the error.
     let _ = Python::attach(host::flush);
 }
 
-/// Raises KeyboardInterrupt in the script. The signal handler calls this function at the second Ctrl-C. It may do so,
-/// because CPython documents `PyErr_SetInterrupt` as async-signal-safe.
+/// Raises KeyboardInterrupt in the script. The signal handler calls this function at the second Ctrl-C. This is
+/// allowed, because CPython documents `PyErr_SetInterrupt` as async-signal-safe.
 pub extern "C" fn interrupt() {
     // SAFETY: may be called at any time, from a signal handler, and without the GIL.
     unsafe { ffi::PyErr_SetInterrupt() }
@@ -211,7 +214,8 @@ pub fn version() -> String {
     text.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// Describes the libpython in use, its version, the standard library and the chosen Python, for `-V -v` and the doctor.
+/// Describes the libpython in use, its version, the standard library and the chosen Python. Used by `-V -v` and the
+/// doctor.
 pub fn description(choice: &PythonChoice) -> String {
     let version = version();
     let library = libpython().unwrap_or_else(|| "linked statically".into());
@@ -229,7 +233,7 @@ pub fn description(choice: &PythonChoice) -> String {
     format!("libpython: {library}\nversion:   {version}\nstdlib:    {standard_library}\npython:    {python}{because}")
 }
 
-/// Returns the file that CPython's code was loaded from.
+/// Returns the file that contains CPython's code.
 pub fn libpython() -> Option<String> {
     // SAFETY: if dladdr returns nonzero, it has filled the struct for this address of the process. The name lives as
     // long as the library, which is never unloaded.

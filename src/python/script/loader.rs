@@ -1,4 +1,4 @@
-//! Loads the user's module: from a file if the argument is the path of a file, else by the module's name.
+//! Loads the user's module. The argument is the path of a file, or the name of a module.
 
 use std::{
     env,
@@ -21,10 +21,10 @@ use super::{
     perf_script, running, shared_folder,
 };
 
-/// In tracebacks, the file names of Python's own loader start with this text.
+/// The start of the file names that tracebacks show for Python's own loader.
 const LOADER: &str = "<frozen importlib.";
 
-/// The kinds of the user's MODULE argument.
+/// What the user's argument MODULE is.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     /// Python source, in a file of any name.
@@ -35,21 +35,21 @@ enum Kind {
     Name(String),
 }
 
-/// A loaded module, with its name for messages.
+/// A loaded module, and its name for messages.
 pub struct Loaded {
     /// The module.
     pub module: Py<PyModule>,
-    /// The path of the module's file. If the module has no file, the module's name as typed.
+    /// The path of the module's file. If the module has no file, its name as typed.
     pub path: String,
 }
 
-/// Imports `module`. `sys.argv` becomes `module` and then `args`.
+/// Imports `module`. `sys.argv` becomes `module`, followed by `args`.
 pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbosity) -> Result<Loaded, ScriptError> {
     let typed = module.to_string_lossy().into_owned();
     let kind = kind_of(module).map_err(|cause| not_found(typed.clone(), cause))?;
     let import = || -> PyResult<Bound<'_, PyModule>> {
         let sys = py.import("sys")?;
-        // These modules are imported before the script's folder is in `sys.path`, because a file of the same name in
+        // These modules are imported before the script's folder is in `sys.path`, because files of the same names in
         // this folder must not run.
         for name in ["importlib.machinery", "importlib.util"] {
             py.import(name)?;
@@ -61,7 +61,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbos
         match &kind {
             Kind::Script(path) => run_file(py, path),
             Kind::Extension(path) => load_extension(py, path),
-            // Like the `import` statement, this drops the loader's frames from tracebacks.
+            // This drops the loader's frames from tracebacks, as the `import` statement does.
             Kind::Name(name) => py.import(name),
         }
     };
@@ -85,7 +85,8 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbos
     }
 }
 
-/// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` becomes the script and then `args`.
+/// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` becomes the script, followed by
+/// `args`.
 pub fn load_as_main(
     py: Python<'_>,
     script: &OsStr,
@@ -105,7 +106,7 @@ pub fn load_as_main(
         sys.setattr("argv", argv)?;
         shared_folder::import_from(py, folder(&Kind::Script(path.to_owned())), verbosity)?;
         let main = py.import("__main__")?;
-        // The script keeps these names, as in python3. perf removes them after the script was loaded.
+        // The script keeps these names, as in python3. perf removes them after it has loaded the script.
         main.setattr("__file__", path.as_os_str())?;
         main.setattr("__cached__", py.None())?;
         run_source(py, path, &main)?;
@@ -117,7 +118,8 @@ pub fn load_as_main(
     }
 }
 
-/// Runs a script as `__main__`, as python3 does, with the package's `perf` module importable. Returns the exit status.
+/// Runs a script as `__main__`, as python3 does. The script can import the package's module `perf`. Returns the exit
+/// status.
 pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
     Python::attach(|py| {
         let path = Path::new(script);
@@ -144,13 +146,13 @@ pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
     })
 }
 
-/// Makes `import perf` find the package's module. Must be called before the script's folder is searched if other users
-/// can write there, because the module is preferred to a file in such a folder.
+/// Makes `import perf` find the module of the package. If other users can write to the script's folder, this must be
+/// called before the folder is searched: the module then comes before a file in the folder.
 fn make_perf_importable(py: Python<'_>) -> PyResult<()> {
     py.import("perf_prof._perf_import")?.call_method0("install").map(drop)
 }
 
-/// Returns the error for a script that raised an exception while it was loaded. Prints the traceback.
+/// Prints the traceback of a script that raised an exception while it was loaded. Returns the error.
 fn failed(py: Python<'_>, module: String, error: &PyErr) -> ScriptError {
     if error.is_instance_of::<PySystemExit>(py) {
         return ScriptError::Exited(exit_status(py, error));
@@ -161,7 +163,7 @@ fn failed(py: Python<'_>, module: String, error: &PyErr) -> ScriptError {
     ScriptError::Raised { module, exception }
 }
 
-/// Returns the script's file if users other than root and the user of this process can change it.
+/// Returns the script's file if other users can change it: users who are neither root nor the user of this process.
 pub fn file_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
     match kind_of(module).ok()? {
         Kind::Script(path) | Kind::Extension(path) => Some(path).filter(|path| writers::others_can_change(path)),
@@ -169,11 +171,11 @@ pub fn file_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
     }
 }
 
-/// Returns the folder in which the script's imports are looked up first.
+/// Returns the folder that is searched first for the script's imports.
 fn folder(kind: &Kind) -> PathBuf {
     match kind {
         Kind::Script(path) | Kind::Extension(path) => {
-            // Follows links, like python3, so that the script can import the modules beside the real file.
+            // Links are followed, as in python3, so that the script can import the modules beside the real file.
             let path = path.canonicalize().unwrap_or_else(|_| path.clone());
             path.parent().map(Path::to_owned).unwrap_or_default()
         }
@@ -181,8 +183,8 @@ fn folder(kind: &Kind) -> PathBuf {
     }
 }
 
-/// Returns the error for a module that was not found. With PERF_PROF_COMPAT, prints Python's own error too, as the C
-/// implementation does.
+/// Returns the error for a module that was not found. If PERF_PROF_COMPAT is set, also prints Python's own error, as
+/// the C implementation does.
 fn not_found(module: String, cause: String) -> ScriptError {
     if compat::is_on() {
         output::write_line(&format!("ModuleNotFoundError: No module named '{module}'"));
@@ -190,8 +192,7 @@ fn not_found(module: String, cause: String) -> ScriptError {
     ScriptError::NotFound { module, cause }
 }
 
-/// Returns true if the module that was not found is `name` itself, and false if it is another module that `name`
-/// imports.
+/// Returns whether the module that was not found is `name` itself, and not another module that `name` imports.
 fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
     let top = name.split('.').next().unwrap_or(name);
     error.is_instance_of::<pyo3::exceptions::PyModuleNotFoundError>(py)
@@ -202,8 +203,8 @@ fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
             .is_ok_and(|missing| missing == name || missing == top)
 }
 
-/// Removes the frames of Python's loader from the start of a traceback, so that the user's first frame is the first.
-/// Removes all frames of a syntax error.
+/// Removes the frames of Python's loader from the start of a traceback, so that it starts with a frame of the user. For
+/// a syntax error, removes all frames.
 fn drop_loader_frames(py: Python<'_>, error: &PyErr) {
     let file = |traceback: &Bound<'_, PyTraceback>| -> PyResult<String> {
         traceback.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()
@@ -223,11 +224,11 @@ fn kind_of(module: &OsStr) -> Result<Kind, String> {
     let extension = path.extension().and_then(OsStr::to_str);
     let looks_like_file = text.contains('/') || matches!(extension, Some("py" | "so"));
     if path.is_file() {
-        // A bare name can be the name of two things in this folder: of a module, and of a file without extension, such
-        // as a program. The module is preferred.
+        // A bare name may name two things in this folder: a module, and a file without extension, such as a program.
+        // The module is preferred.
         let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
         if !shadowed {
-            // Collecting the components drops `.`: `./s.py` is shown as `/dir/s.py`, not as `/dir/./s.py`.
+            // Collecting the components removes `.`: `./s.py` becomes `/dir/s.py` and not `/dir/./s.py`.
             let absolute: PathBuf = env::current_dir().unwrap_or_default().join(path).components().collect();
             return Ok(if extension == Some("so") { Kind::Extension(absolute) } else { Kind::Script(absolute) });
         }
@@ -251,16 +252,16 @@ fn why_no_file(path: &Path) -> String {
     }
 }
 
-/// Runs a source file as a module with the file's name. Does not let `importlib` run the code, because its frames would
-/// be in tracebacks.
+/// Runs a source file as a module that is named after the file. `importlib` does not run the code, because its frames
+/// would be in tracebacks.
 fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".py").unwrap_or(&name);
     let loader = py.import("importlib.machinery")?.call_method1("SourceFileLoader", (name, path.as_os_str()))?;
     let module = new_module(py, name, path, &loader)?;
     let sys = py.import("sys")?;
-    // If the script has the name of a standard library module, it is not entered in `sys.modules`, because other
-    // modules must still be able to import the standard library's module. The same holds for perf_prof.
+    // If the script has the name of a standard library module, it is not added to `sys.modules`: other modules must
+    // still be able to import the standard library's module. The same holds for the name perf_prof.
     let taken = name == "perf_prof"
         || sys.getattr("stdlib_module_names")?.contains(name)?
         || sys.getattr("builtin_module_names")?.contains(name)?;
@@ -271,12 +272,12 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
     Ok(module)
 }
 
-/// Runs the source in a file, with the names of `module`.
+/// Runs the source in a file. Its globals are those of `module`.
 fn run_source(py: Python<'_>, path: &Path, module: &Bound<'_, PyModule>) -> PyResult<()> {
     let loader =
         py.import("importlib.machinery")?.getattr("SourceFileLoader")?.call1((module.name()?, path.as_os_str()))?;
-    // The source is compiled here, as python3 compiles the script that it runs. `get_code` might run a file in
-    // `__pycache__` instead, which anybody who can write to the script's folder can put there.
+    // The source is compiled here, as python3 compiles the script that it runs. `get_code` could run a file in
+    // `__pycache__` instead, which anybody who can write to the script's folder may have put there.
     let source = loader.call_method1("get_data", (path.as_os_str(),))?;
     let code = loader.call_method1("source_to_code", (source, path.as_os_str()))?;
     let globals = module.dict();

@@ -1,5 +1,5 @@
-//! The script's side of --jobs: each worker process returns the partial result of its script, and one process merges
-//! the results.
+//! The part of --jobs that concerns the script: each worker process returns the partial result of its script, and one
+//! process merges the results.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -22,7 +22,7 @@ pub struct MergeCallbacks {
 /// How the result of a part is computed, and how all results are merged.
 enum Parts<'a> {
     Callbacks(&'a MergeCallbacks),
-    /// Adds up the aggregators among these globals.
+    /// With the aggregators among these globals, which are added up.
     Aggregators(&'a Py<PyDict>),
 }
 
@@ -48,12 +48,12 @@ impl Parts<'_> {
     }
 }
 
-/// Adds the aggregators of all parts to the aggregators among `names`.
+/// Adds the aggregators of all parts to the aggregators in `names`.
 pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, PyList>) -> PyResult<()> {
     let own = module_aggregators(names);
     for partial in partials {
         for (name, aggregator) in &own {
-            // The script in this process may have an aggregator that the script of a part does not have.
+            // The script in this process may have an aggregator that is missing in a part.
             if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
                 aggregator.bind(names.py()).call_method1("update", (other,))?;
             }
@@ -64,9 +64,9 @@ pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, Py
 
 static PART: OnceLock<Part> = OnceLock::new();
 
-/// Sets the part that this process reads. Must be called once, before the script is loaded.
+/// Sets the part that this process replays. Must be called only once, before the script is loaded.
 pub fn set_part_of_process(part: &Part) {
-    // `set` fails only if a part was set before, and each process sets only one part.
+    // `set` fails only if a part is set already. Each process sets only one part.
     let _ = PART.set(part.clone());
 }
 
@@ -82,8 +82,8 @@ pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     Ok(Some(dict))
 }
 
-/// Imports the modules that partial results need. Must be called before the script is loaded: after that, a file of the
-/// same name in the script's folder would be imported instead.
+/// Imports the modules that partial results need. Must be called before the script is loaded: after that, files of the
+/// same names in the script's folder would be imported instead.
 pub fn prepare_for_parts() -> Result<(), ScriptError> {
     let import = |py: Python<'_>| ["pickle", "heapq"].into_iter().try_for_each(|name| py.import(name).map(drop));
     Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
@@ -99,15 +99,15 @@ impl Program {
     fn parts(&self) -> Result<Parts<'_>, ScriptError> {
         match &self.callbacks.parts {
             Some(parts) => Ok(Parts::Callbacks(parts)),
-            // If there are also functions among the handlers, the script may have results outside of aggregators, which
+            // If some handlers are functions, the script may have results outside of aggregators, and these results
             // would be lost.
             None if self.callbacks.has_only_aggregators() => Ok(Parts::Aggregators(&self.names)),
             None => Err(ScriptError::NoParts),
         }
     }
 
-    /// Clears the aggregators in a forked worker. Their contents are copies from the process that merges the results,
-    /// and would be counted again there.
+    /// Clears the aggregators in a forked worker. They contain copies of the amounts in the process that merges the
+    /// results, which would otherwise count twice.
     pub fn clear_aggregators(&self) -> PyResult<()> {
         let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
         Python::attach(|py| {
@@ -116,15 +116,16 @@ impl Program {
         })
     }
 
-    /// Calls `__partial__()` and returns its result as a pickle. Returns the aggregators as a pickle if the script has
-    /// no `__partial__()`.
+    /// Calls `__partial__()` and returns its result as a pickle. If the script has no `__partial__()`, returns its
+    /// aggregators as a pickle.
     pub fn partial(&self) -> Result<Vec<u8>, ScriptError> {
         let parts = self.parts()?;
         self.failures.print_totals();
         Python::attach(|py| {
             let result = parts.partial(py).map_err(|error| raised(py, &error, "__partial__"))?;
             flush(py).map_err(|error| ScriptError::Output(error.to_string()))?;
-            // `pickle` is imported before the script is in `sys.modules`, because the script may have the same name.
+            // `pickle` is imported before the script is in `sys.modules`, because the script may have the name
+            // `pickle`.
             let dumps = py.import("pickle").and_then(|pickle| pickle.getattr("dumps"));
             let pickled = dumps.and_then(|dumps| self.with_script_in_sys_modules(py, || dumps.call1((result, -1))));
             let pickled = pickled.map_err(|error| ScriptError::Pickle(error.to_string()))?;
@@ -132,8 +133,8 @@ impl Program {
         })
     }
 
-    /// Calls `__merge__` with the results of [`Program::partial`], in the given order. Adds up the aggregators if the
-    /// script has no `__merge__`.
+    /// Calls `__merge__` with the results of [`Program::partial`], in the given order. If the script has no
+    /// `__merge__`, adds up the aggregators.
     pub fn merge(&self, partials: Vec<Vec<u8>>) -> Result<(), ScriptError> {
         let parts = self.parts()?;
         Python::attach(|py| {
@@ -161,8 +162,8 @@ impl Program {
         Ok(pickled?)
     }
 
-    /// Like [`Program::merge`], but for the results of [`Program::pickled_partial`], and returns the exception of
-    /// `__merge__`.
+    /// Like [`Program::merge`], but for the results of [`Program::pickled_partial`]. Returns the exception of
+    /// `__merge__` instead of printing it.
     pub fn merge_pickled(&self, partials: Vec<Vec<u8>>) -> anyhow::Result<()> {
         let parts = self.parts()?;
         let merged = Python::attach(|py| -> PyResult<()> {
@@ -176,10 +177,11 @@ impl Program {
 }
 
 impl Program {
-    /// Runs `work` while `sys.modules` has the script under its name: `pickle` needs this for objects of the script's
-    /// classes. At other times, a standard library module of the same name, such as `profile`, may be there.
+    /// Runs `work` while `sys.modules` contains the script under its name: `pickle` needs this for objects of the
+    /// script's classes. At other times, `sys.modules` may contain a standard library module of the same name, such as
+    /// `profile`.
     fn with_script_in_sys_modules<T>(&self, py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-        // Only a script has parts. Without a script, nothing needs to be in `sys.modules`.
+        // Only scripts have parts. Without a script, nothing has to be in `sys.modules`.
         let Some(loaded) = &self.module else { return work() };
         let module = loaded.module.bind(py);
         let (name, modules) = (module.name()?, py.import("sys")?.getattr("modules")?);

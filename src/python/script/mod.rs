@@ -1,5 +1,5 @@
-//! The script host: interpreter, loader, handlers and event objects. Only this room calls CPython's C API directly. It
-//! must not know argv.
+//! The script host: interpreter, loader, handlers and event objects. Only this module calls CPython's C API directly.
+//! It must not know argv.
 
 mod aggregate;
 mod callbacks;

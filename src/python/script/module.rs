@@ -36,7 +36,7 @@ pub fn set_run(run: Arc<About>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 
-/// Sets the current run back to `run`, which was the current run before; `None` if there was none.
+/// Sets the current run to `run`, which was the current run earlier; `None` if there was none.
 pub fn set_current_run(run: Option<Arc<About>>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
@@ -51,7 +51,7 @@ pub fn run() -> Option<Arc<About>> {
     RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Adds the functions and classes of this room to the native module.
+/// Adds the functions and classes of this module to the native module.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("PerfEvent", base_type(py)?)?;
@@ -150,8 +150,8 @@ fn with_machine<T>(work: impl FnOnce(&str) -> T) -> T {
 #[pyfunction]
 fn errno_name(py: Python<'_>, n: i64) -> PyResult<String> {
     let n = n.checked_abs().ok_or_else(|| PyValueError::new_err("the error number is too small"))?;
-    // The kernel's internal error numbers (`include/linux/errno.h`). The exit tracepoint of a system call shows these
-    // numbers. Later the kernel turns them into EINTR or restarts the call.
+    // These are the kernel's internal error numbers (`include/linux/errno.h`). The exit tracepoint of a system call
+    // shows them. Later the kernel converts them to EINTR, or restarts the call.
     let internal = match n {
         512 => "ERESTARTSYS",
         513 => "ERESTARTNOINTR",
@@ -180,7 +180,7 @@ fn ksym(addr: u64) -> String {
     run().map_or_else(|| format!("{addr:#x}"), |run| ksym_of(&run, addr))
 }
 
-/// Returns the text for a kernel address in a run, as `ksym` does.
+/// Returns the text for a kernel address in a run, as `ksym` returns it.
 pub fn ksym_of(run: &About, addr: u64) -> String {
     let symbol = run.context.kernel.symbol(addr);
     symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
@@ -194,7 +194,7 @@ fn usym(pid: u32, addr: u64) -> String {
     run().map_or_else(|| format!("{addr:#x}"), |run| usym_of(&run, pid, addr))
 }
 
-/// Returns the text for an address in a process of a run, as `usym` does.
+/// Returns the text for an address in a process of a run, as `usym` returns it.
 pub fn usym_of(run: &About, pid: u32, addr: u64) -> String {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid, addr, u64::MAX, AddressKind::Instruction));
     match &resolved.symbol {
@@ -215,9 +215,9 @@ fn srcline(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
         return Ok(None);
     };
     let (pid, addr): (i32, u64) = (pid.extract()?, addr.extract()?);
-    // The address of every user frame except the innermost one is a return address, so the address minus one is looked
-    // up. The innermost frame has the address of the sampled instruction. It is treated in the same way, so its line
-    // may be wrong: the line of the preceding instruction.
+    // The address of a user frame is a return address, except in the innermost frame. So the line is that of the
+    // address minus one. The innermost frame contains the address of the sampled instruction; its line may therefore be
+    // that of the previous instruction.
     let found = run.context.with_symbols(|symbols| symbols.srcline(pid as u32, addr, u64::MAX, AddressKind::Return));
     Ok(found.ok().map(|(file, line)| format!("{file}:{line}")))
 }
@@ -274,7 +274,7 @@ fn recording(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
 fn is_target(py: Python<'_>, tid: i32) -> PyResult<bool> {
     match run() {
         Some(run) => Ok(run.context.is_target(tid)),
-        // The script is being loaded, so there is no run yet.
+        // There is no run yet, because the script is still being loaded.
         None if interpreter::is_host() => Ok(true),
         None => {
             let text = "is_target(): no handler of run() is being called; a trace has its own is_target()";
@@ -355,7 +355,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
     let place = |at: usize| if run.stats.is_worked_out_in_kernel(at) { "kernel" } else { "perf-prof" };
     let events = PyDict::new(py);
     for (at, (event, count)) in run.events.iter().zip(run.stats.per_event()).enumerate() {
-        // If an event is selected twice, its counts are added up.
+        // If an event is selected several times, its counts are added up.
         let name = event.shown_name();
         let before = events.get_item(&name)?;
         let before = |key: &str| -> PyResult<Option<u64>> {
@@ -390,7 +390,8 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
             row.set_item("missing_time", incomplete.missing())?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
-            // The number of samples that were lost is known, but not the number of spans, unless BPF programs make the spans.
+            // The number of lost samples is known. The number of lost spans is known only if BPF programs make the
+            // spans.
             let is_in_kernel = run.stats.is_in_kernel(at);
             let missed = run.stats.per_event().get(at).and_then(|counts| counts.lost).filter(|_| is_in_kernel);
             row.set_item("lost", missed)?;

@@ -1,11 +1,11 @@
-//! Delivers existing event objects to a program, instead of objects for the records of a run.
+//! Delivers event objects that exist already to a program, instead of objects for the records of a run.
 
 use perf_prof_events::event::{Deliver, Flow, Sink};
 use pyo3::prelude::*;
 
 use super::host::{AttachedProgram, Program};
 
-/// A program that gets existing event objects: for each sample of the run, the next object.
+/// A program that gets event objects that exist already: the next object for each sample of the run.
 pub struct WithObjects<'a> {
     program: &'a mut Program,
     objects: std::vec::IntoIter<Py<PyAny>>,
@@ -22,7 +22,7 @@ impl Sink for WithObjects<'_> {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         let WithObjects { program, objects } = self;
         Python::attach(|py| {
-            // Scripts of `perf script` get no objects.
+            // Scripts of `perf script` get no event objects.
             if let Some(program) = program.attached(py) {
                 body(&mut AttachedObjects { program, objects });
             }

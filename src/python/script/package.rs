@@ -1,5 +1,5 @@
-//! Makes the package `perf_prof` importable in the embedded interpreter. It consists of a native module and of Python
-//! files, whose text is in the executable.
+//! Makes the package `perf_prof` importable in the embedded interpreter. The package consists of a native module and of
+//! Python files whose text is embedded in the executable.
 
 use std::{
     ffi::{CStr, c_int},
@@ -16,7 +16,7 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-/// Declares a file of `python/perf_prof` with the name of its module.
+/// Declares a file of `python/perf_prof`: the name of its module, and its text.
 macro_rules! embedded {
     ($name:literal, $file:literal, $kind:ident) => {
         EmbeddedModule {
@@ -61,13 +61,13 @@ pub type InitNative = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
 static INIT_NATIVE: OnceLock<InitNative> = OnceLock::new();
 
-/// Sets the function that initialises the native module. The caller provides it, because rooms above this one, which
-/// this room must not use, add to the native module.
+/// Sets the function that initialises the native module. The caller provides it, because modules that use this module
+/// add functions to the native module.
 pub fn set_native(init: InitNative) {
     INIT_NATIVE.get_or_init(|| init);
 }
 
-/// Adds the native module to the modules that are built into CPython. Must be called before CPython is started.
+/// Adds the native module to CPython's built-in modules. Must be called before CPython is started.
 pub fn register_native() -> Result<(), ScriptError> {
     let init = INIT_NATIVE.get().copied().ok_or_else(|| ScriptError::Start("it has no module perf_prof".into()))?;
     // SAFETY: CPython does not run yet. The name is static, and the function initialises a module.
@@ -75,8 +75,7 @@ pub fn register_native() -> Result<(), ScriptError> {
     if failed == 0 { Ok(()) } else { Err(ScriptError::Start("there is not enough memory".into())) }
 }
 
-/// Makes the package importable. It is preferred to an installed package of the same name, which may have another
-/// version.
+/// Makes the package importable. It comes before an installed package of the same name, which may have another version.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, Finder))?;
     Ok(())
@@ -103,7 +102,7 @@ impl Finder {
         if NATIVE.to_str() != Ok(fullname) {
             return Ok(None);
         }
-        // Python looks for built-in modules only outside of packages, so this module gets its spec here.
+        // Python looks for built-in modules only outside of packages. So the native module gets its spec here.
         let machinery = py.import("importlib.machinery")?;
         let options = PyDict::new(py);
         options.set_item("origin", "built-in")?;

@@ -1,5 +1,5 @@
-//! Prints text of events to stdout. On a terminal, control characters are shown escaped, because anybody can give a
-//! task a name that changes the terminal. Files and pipes get the text unchanged.
+//! Prints text of events to stdout. On a terminal, control characters are escaped, because anybody can give a task a
+//! name that changes the terminal. Files and pipes get the text unchanged.
 
 use std::{io::IsTerminal, sync::OnceLock};
 
@@ -10,7 +10,7 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-/// Returns whether a stream of Python is a terminal. The stream may be any object that the script has put into
+/// Returns whether a Python stream is a terminal. The stream may be any object that the script has stored in
 /// `sys.stdout`.
 pub fn is_terminal(stream: &Bound<'_, PyAny>) -> bool {
     static HAS_TERMINAL: OnceLock<bool> = OnceLock::new();
@@ -52,8 +52,8 @@ pub fn print(
     Ok(())
 }
 
-/// Returns the table for `str.translate`. It escapes the characters that a terminal obeys, and the lone surrogates for
-/// the bytes from 0x80 to 0x9f (PEP 383).
+/// Returns the table for `str.translate`. It escapes the characters that a terminal obeys, and the lone surrogates that
+/// stand for the bytes from 0x80 to 0x9f (PEP 383).
 fn escapes(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static TABLE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let make = || {

@@ -1,4 +1,4 @@
-//! Prepares and cleans up an interpreter that has imported perf-prof as a package, and so ran before perf-prof. For the
+//! Prepares and cleans up an interpreter that ran before perf-prof, and has imported perf-prof as a package. For the
 //! embedded interpreter, which perf-prof starts and ends, see `interpreter`.
 
 use std::{
@@ -12,7 +12,7 @@ use pyo3::{ffi, prelude::*, types::PyDict, wrap_pymodule};
 
 use super::perf_script::perf_trace_context;
 
-/// True if the interpreter is the embedded one.
+/// True if perf-prof has started the embedded interpreter.
 static IS_EMBEDDED: AtomicBool = AtomicBool::new(false);
 
 /// Notes that perf-prof starts the embedded interpreter.
@@ -20,14 +20,14 @@ pub fn note_embedded() {
     IS_EMBEDDED.store(true, Relaxed);
 }
 
-/// Returns whether perf-prof is a package of an interpreter that runs already.
+/// Returns whether perf-prof is a package in an interpreter that runs already.
 pub fn is_running() -> bool {
     // SAFETY: may be called at any time.
     !IS_EMBEDDED.load(Relaxed) && unsafe { ffi::Py_IsInitialized() } != 0
 }
 
 /// Returns `sys.executable` of the interpreter that has imported perf-prof as a package; `None` if there is no such
-/// interpreter. The path is empty in a program that embeds Python.
+/// interpreter. In a program that embeds Python, the path is empty.
 pub fn executable() -> Option<PathBuf> {
     let of = |py: Python<'_>| py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>();
     is_running().then(|| Python::attach(of).ok().flatten().unwrap_or_default())
@@ -39,7 +39,7 @@ pub fn base_prefix() -> String {
     Python::attach(of).unwrap_or_default()
 }
 
-/// Returns where packages for scripts can be installed, for errors about missing modules.
+/// Returns where the user can install packages for scripts, for errors about missing modules.
 pub fn way_to_packages() -> Cow<'static, str> {
     match executable() {
         None => "for the packages of a venv, use --python VENV".into(),
@@ -47,21 +47,21 @@ pub fn way_to_packages() -> Cow<'static, str> {
     }
 }
 
-/// Prepares the running interpreter for scripts. It is then in the same state as the embedded interpreter after its
+/// Prepares the running interpreter for scripts. Afterwards its state is that of the embedded interpreter after its
 /// start.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    // Sets the signal actions that Python itself sets when it starts. If SIGINT was ignored at that time, Python has no
+    // Sets the signal actions that Python itself sets at its start. If SIGINT was ignored at that time, Python has no
     // handler for SIGINT, and `PyErr_SetInterrupt` would have no effect.
     let signal = py.import("signal")?;
     for (name, action) in [("SIGINT", "default_int_handler"), ("SIGXFSZ", "SIG_IGN")] {
         signal.call_method1("signal", (signal.getattr(name)?, signal.getattr(action)?))?;
     }
     let sys = py.import("sys")?;
-    // The script's folder belongs to the user, and a tool run as root must leave no files in it.
+    // The script's folder belongs to the user, and a tool run as root must leave no files there.
     sys.setattr("dont_write_bytecode", true)?;
     sys.getattr("modules")?.set_item("perf_trace_context", wrap_pymodule!(perf_trace_context)(py))?;
-    // UTF-8 with surrogateescape in every locale: a task's name may contain any bytes, and printing the name must not
-    // raise an exception. stderr escapes all characters that it cannot encode.
+    // The streams use UTF-8 with surrogateescape in every locale: a comm may contain any bytes, and printing it must
+    // not raise an exception. stderr escapes all characters that it cannot encode.
     for (name, errors) in [("stdin", Some("surrogateescape")), ("stdout", Some("surrogateescape")), ("stderr", None)] {
         let stream = sys.getattr(name)?;
         // The stream is None if its descriptor is closed.
@@ -75,13 +75,13 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as the
-/// end of an interpreter does. Must be called before the results of the run are reported. Returns 0, or another number
-/// if a flush failed.
+/// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as at the
+/// end of an interpreter. Must be called before the results of the run are reported. Returns 0, or another number if a
+/// flush failed.
 pub fn end_script(py: Python<'_>) -> c_int {
     // Python has no public function for this. CPython itself calls the first of these functions by its name
-    // (`wait_for_thread_shutdown` in `Python/pylifecycle.c`). If a function is missing, the interpreter does its work
-    // when it ends.
+    // (`wait_for_thread_shutdown` in `Python/pylifecycle.c`). If one of the functions is missing, the interpreter does
+    // its work when it ends.
     let run = |module: &str, function: &str| match py.import(module)?.getattr_opt(function)? {
         Some(function) => function.call0().map(drop),
         None => Ok(()),
@@ -110,7 +110,7 @@ fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
     }
     let flushed = stream.call_method0("flush");
     if flushed.is_err() {
-        // Otherwise Python would flush the stream again when it ends, fail again, and change the exit status.
+        // Otherwise Python would flush the stream again at its end, fail again, and change the exit status.
         sys.setattr(name, py.None())?;
     }
     flushed.map(drop)
@@ -124,8 +124,8 @@ pub struct Fork {
 }
 
 impl Fork {
-    /// Prepares the interpreter. Takes the GIL, which this thread must not hold, until `in_child` or `in_parent`
-    /// returns.
+    /// Prepares the interpreter. Takes the GIL until `in_child` or `in_parent` returns. This thread must not hold the
+    /// GIL already.
     pub fn prepare() -> Fork {
         // SAFETY: the interpreter runs, and the second call is made with the GIL.
         let lock = || unsafe {
@@ -136,7 +136,7 @@ impl Fork {
         Fork { gil: is_running().then(lock) }
     }
 
-    /// Must be called in the child, and not in the parent.
+    /// Must be called in the child only.
     pub fn in_child(self) {
         if let Some(gil) = self.gil {
             // SAFETY: this is a copy of the thread that `prepare` was called in, and holds the GIL.

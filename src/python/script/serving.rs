@@ -1,10 +1,11 @@
-//! Serves the aggregators of a script as metrics, in a thread of its interpreter: `perf_prof.metrics`.
+//! Serves the aggregators of a script as metrics. The module `perf_prof.metrics` does this in a thread of the script's
+//! interpreter.
 
 use pyo3::prelude::*;
 
 use super::{Program, ScriptError};
 
-/// The module with the server.
+/// The module that contains the server.
 const MODULE: &str = "perf_prof.metrics";
 
 /// A thread that serves metrics.
@@ -25,14 +26,14 @@ impl Program {
 }
 
 impl MetricsServer {
-    /// Returns the address of the page.
+    /// Returns the URL of the page with the metrics.
     pub fn url(&self) -> String {
         Python::attach(|py| self.0.bind(py).getattr("url")?.extract()).unwrap_or_default()
     }
 
     /// Ends the thread.
     pub fn close(self) {
-        // If this fails, the thread ends with the interpreter.
+        // If this fails, the thread ends together with the interpreter.
         let _ = Python::attach(|py| self.0.bind(py).call_method0("close").map(drop));
     }
 }

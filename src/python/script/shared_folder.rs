@@ -1,5 +1,5 @@
-//! Imports from the script's folder if other users can write there, as in /tmp. Modules in this folder are found only
-//! if no other folder has them. If other users can change a module, a message names its file.
+//! Imports from the script's folder if other users can write there, as in /tmp. A module in this folder is found only
+//! if no other folder contains it. If other users can change the module, a message names its file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use perf_prof_session::plan::Verbosity;
 use perf_prof_system::{output, writers};
 use pyo3::{prelude::*, types::PyList};
 
-/// Makes the modules of `folder` importable.
+/// Makes the modules in `folder` importable.
 ///
 /// A folder that only trusted users can change comes first in `sys.path`, as in python3. In any other folder, anybody
-/// can put a `json.py`, which must not run instead of Python's. Such a folder is searched last, and enters `sys.path`
-/// only after a module was found there.
+/// can create a `json.py`, which must not run instead of Python's own module. So such a folder is searched last. It is
+/// added to `sys.path` only after a module was found there.
 pub(super) fn import_from(py: Python<'_>, folder: PathBuf, verbosity: Verbosity) -> PyResult<()> {
     let sys = py.import("sys")?;
     if writers::others_can_change(&folder) {
@@ -23,7 +23,8 @@ pub(super) fn import_from(py: Python<'_>, folder: PathBuf, verbosity: Verbosity)
     Ok(())
 }
 
-/// Finds modules in a folder that other users can change. An object of `sys.meta_path`, for the `import` statement.
+/// Finds modules in a folder that other users can change. An object in `sys.meta_path`, which the `import` statement
+/// uses.
 #[pyclass(frozen)]
 struct SharedFolder {
     folder: PathBuf,
@@ -41,7 +42,7 @@ impl SharedFolder {
         target: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let _ = target;
-        // `path` is given for a module in a package. Such a module is found in the folders of the package.
+        // `path` is given for a module in a package. Such a module is searched in the folders of the package.
         if path.is_some() {
             return Ok(None);
         }

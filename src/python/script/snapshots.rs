@@ -1,4 +1,4 @@
-//! `snapshot()`: a script asks the flight recorder beside its run for a dump.
+//! `snapshot()`: requests a dump from the flight recorder that runs beside the script.
 
 use std::{
     cell::Cell,
@@ -16,20 +16,20 @@ use pyo3::prelude::*;
 
 use super::interpreter::is_host;
 
-/// How often a waiting thread looks for signals, such as Ctrl-C.
+/// The interval in which a waiting thread checks for signals, such as Ctrl-C.
 pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
 
-/// The recorder beside the run of this process.
+/// The flight recorder beside the run of this process.
 static SNAPSHOTS: Mutex<Option<OfProcess>> = Mutex::new(None);
 
-/// A recorder, and the process that has it: a forked child has none.
+/// A flight recorder, and the id of its process. In a forked child there is no recorder.
 #[derive(Clone)]
 struct OfProcess {
     snapshots: Snapshots,
     pid: u32,
 }
 
-/// Sets the recorder that `snapshot()` asks; `None` if there is none.
+/// Sets the recorder that `snapshot()` uses; `None` if there is none.
 pub fn set_snapshots(snapshots: Option<Snapshots>) {
     let pid = std::process::id();
     let of_process = snapshots.map(|snapshots| OfProcess { snapshots, pid });
@@ -50,7 +50,7 @@ pub fn snapshot(py: Python<'_>, reason: &str, path: Option<PathBuf>) -> PyResult
     if pid != std::process::id() {
         return Err(named(py, "ClosedError", "snapshot(): this is a forked child; the events are kept in its parent"));
     }
-    // Ctrl-C ends the wait for the events of --after, and later snapshots do not wait for them.
+    // Ctrl-C ends the wait for the events of --after. Later snapshots then do not wait for such events either.
     let is_cut = Cell::new(false);
     let cut = || {
         if signals::end_requests() != 0 && !is_cut.replace(true) {
@@ -70,8 +70,8 @@ fn nothing_kept() -> &'static str {
     }
 }
 
-/// Waits for the answer of a flight recorder, and calls `meanwhile` often. Returns the path of the dump. Fails if there is none,
-/// or if a signal handler of the program raises an exception.
+/// Waits for the answer of a flight recorder. Calls `meanwhile` often. Returns the path of the dump. Fails if no dump
+/// was written, or if a signal handler of the program raises an exception.
 pub fn await_dump(
     py: Python<'_>,
     answer: Receiver<Result<PathBuf, String>>,
@@ -91,7 +91,7 @@ pub fn await_dump(
     }
 }
 
-/// Returns an exception of the package with this text.
+/// Returns an exception of a class in the package, with this text.
 fn named(py: Python<'_>, class: &str, text: &str) -> PyErr {
     let raised = py.import("perf_prof").and_then(|package| package.getattr(class)?.call1((text,)));
     raised.map_or_else(|error| error, PyErr::from_value)

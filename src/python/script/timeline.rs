@@ -40,13 +40,13 @@ pub struct TimelineTrack {
     name: String,
 }
 
-/// The state of a timeline for pickle: tracks with their parents, names, entries, and flows.
+/// A timeline in a pickle: tracks with their parents, names, entries, and flows.
 type State = (Vec<(String, Option<u32>)>, Vec<String>, Vec<EntryState>, Vec<(u32, u32)>);
 
-/// The track, the name, the time, the duration of a slice, the value of a counter, and the arguments of an entry.
+/// An entry: its track, its name, its time, the duration of a slice, the value of a counter, and the arguments.
 type EntryState = (u32, Option<u32>, u64, Option<u64>, Option<Scalar>, Vec<(u32, Scalar)>);
 
-/// A value of a counter or of an argument.
+/// The value of a counter or of an argument.
 #[derive(FromPyObject, IntoPyObject)]
 enum Scalar {
     Bool(bool),
@@ -132,7 +132,7 @@ impl Timeline {
         }
         let write = || -> io::Result<()> {
             let mut to = BufWriter::new(File::create(&path)?);
-            // The GIL stays held: the timeline is borrowed, and another thread that adds to it would get an error.
+            // The GIL is not released: the timeline is borrowed, and another thread that adds to it would get an error.
             perfetto::write(&self.entries, &mut to)?;
             to.flush()
         };
@@ -236,7 +236,7 @@ impl From<Scalar> for Argument {
     }
 }
 
-/// Adds an entry. Converts the arguments first, because the str() of an object may use the timeline.
+/// Adds an entry. First converts the arguments, because the str() of an object may use the timeline.
 fn add(
     slf: &Bound<'_, Timeline>,
     track: &Bound<'_, PyAny>,
@@ -254,7 +254,7 @@ fn add(
     added.map(|entry| entry.0).map_err(value_error)
 }
 
-/// Returns a track. `track` is its name or its object.
+/// Returns a track. `track` is the name of the track or the track itself.
 fn track_of(slf: &Bound<'_, Timeline>, track: &Bound<'_, PyAny>) -> PyResult<TrackId> {
     if let Ok(name) = track.cast::<PyString>() {
         return slf.borrow_mut().entries.track(&name.to_string_lossy(), None).map_err(value_error);

@@ -26,13 +26,13 @@ use super::{
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
 };
 
-/// A table that an aggregator shares with the run that fills it. No thread holds its lock while it runs Python code or
-/// waits for the GIL.
+/// A table that an aggregator shares with the run that fills it. A thread that holds the lock of the table neither runs
+/// Python code nor waits for the GIL.
 #[derive(Clone)]
 pub struct Shared(Arc<Mutex<Groups>>);
 
 impl Shared {
-    /// Returns the table in the type that a run needs.
+    /// Returns the table as the type that a run needs.
     pub fn shared(&self) -> SharedGroups {
         Arc::clone(&self.0)
     }
@@ -52,9 +52,10 @@ impl Shared {
 #[pyclass(module = "perf_prof", subclass, frozen)]
 pub struct Aggregator {
     groups: Shared,
-    /// The heading of the amounts: `count`, `sum of NAME`; for distributions, the unit or the name of the values.
+    /// The heading of the amounts: `count` or `sum of NAME`. For distributions: the unit or the name of the values.
     unit: String,
-    /// The plan for each event class whose events `add` got. The key is the address of the class, which is never freed.
+    /// The plan for each event class of which `add` got an event. The key is the address of the class, because a class
+    /// is never freed.
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     fed_by: FedBy,
 }
@@ -72,7 +73,7 @@ impl Aggregator {
         &self.groups
     }
 
-    /// Returns the run whose events are in the table.
+    /// Returns the run whose events the table contains.
     pub fn fed_by(&self) -> &FedBy {
         &self.fed_by
     }
@@ -98,7 +99,7 @@ impl Aggregator {
     pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(event, |class, input: Input<'_>| {
             let plan = self.plan(class)?;
-            // The memo of values belongs to one run, but this event may belong to any run. So the event gets an empty
+            // The memo of values belongs to one run, but this event may come from another run. So it gets an empty
             // memo.
             self.groups.lock().add(&plan, &input, &mut Memo::default());
             Ok(())
@@ -158,8 +159,8 @@ impl Aggregator {
 
     /// Adds everything that another object of the same class with the same names has.
     fn update(this: &Bound<'_, Aggregator>, other: &Bound<'_, Aggregator>) -> PyResult<()> {
-        // `this` and `other` may be the same object, and two threads may add to each other, so only one lock is held at
-        // a time.
+        // `this` and `other` may be the same object, and two threads may add to each other's table. So only one lock is
+        // held at a time.
         let more = other.get().groups.lock().clone();
         let mut own = this.get().groups.lock();
         let (ours, theirs) = (own.definition(), more.definition());
@@ -233,7 +234,7 @@ impl Aggregator {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // A producer that offers one schema only may ignore the request.
+        // A producer that offers a single schema may ignore the requested schema.
         let _ = requested_schema;
         let rows = of_groups(&self.groups.lock());
         rows_capsule(py, rows.map_err(|error| PyValueError::new_err(error.to_string()))?)
@@ -342,7 +343,7 @@ impl Aggregator {
     }
 }
 
-/// Returns the keys and the value of a definition, for messages.
+/// Returns the keys and the value of a definition as text for messages.
 fn described(definition: &Definition) -> String {
     let keys = definition.keys.join(", ");
     let value = match (&definition.value, definition.measure) {

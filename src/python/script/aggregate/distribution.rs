@@ -88,7 +88,7 @@ impl PyDistribution {
     }
 
     fn __len__(&self) -> usize {
-        // CPython's lengths are signed, so isize::MAX is the largest length.
+        // CPython's lengths are signed, so isize::MAX is the largest possible length.
         self.of.count.min(isize::MAX as u64) as usize
     }
 

@@ -1,11 +1,12 @@
-//! Remembers the run of the events in a table, so that the table can say how many of the run's events are missing.
+//! Remembers which run the events in a table come from. So the table can say how many of the run's events are missing.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, Stats};
 use perf_prof_session::spine::About;
 
-/// The run of the events in a table. Its context, and with it the names of tasks, exists only as long as the run.
+/// The run that the events in a table come from. The context of the run, with the names of tasks, exists only as long
+/// as the run.
 #[derive(Default)]
 pub struct FedBy(Mutex<Option<Fed>>);
 
@@ -16,12 +17,12 @@ struct Fed {
     run: Weak<About>,
     /// The selectors of the events, as the user wrote them.
     selectors: Vec<String>,
-    /// Whether any of the events is a span.
+    /// True if any of the events is a span.
     has_spans: bool,
 }
 
 impl FedBy {
-    /// Notes the run of an event.
+    /// Notes the run that an event comes from.
     pub fn note(&self, run: &Arc<About>, event: &EventType) {
         let mut fed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = fed.take().filter(|fed| Arc::ptr_eq(&fed.stats, &run.stats));
@@ -55,7 +56,7 @@ impl FedBy {
         self.fed().map_or_else(Vec::new, |fed| fed.selectors)
     }
 
-    /// Returns what is missing in the table; `None` if nothing is missing.
+    /// Returns which events are missing in the table; `None` if none are missing.
     pub fn shortfall(&self) -> Option<Shortfall> {
         let Fed { stats, context, has_spans, .. } = self.fed()?;
         match has_spans {

@@ -1,4 +1,4 @@
-//! Passes the events of a run to aggregators. No event objects are made for them.
+//! Passes the events of a run to aggregators, without event objects.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
     top::{SharedLargest, Top},
 };
 
-/// Passes the events of one event type to one aggregator.
+/// Passes the events of one event type to an aggregator.
 pub struct Feed {
     target: Target,
     plan: Plan,
@@ -68,7 +68,7 @@ impl Feed {
         }
     }
 
-    /// Returns the table to which samples are added; `None` for `Top`, which has no table.
+    /// Returns the table to which samples are added; `None` for `Top`, which keeps a list instead of a table.
     pub fn table_use(&self) -> Option<TableUse> {
         match &self.target {
             Target::Groups { groups, .. } => {
@@ -91,7 +91,7 @@ impl Feed {
     }
 }
 
-/// Returns the aggregators of a module with their names: the globals, and the items of a global tuple, list or dict. An
+/// Returns the aggregators of a module with their names. They are globals, or items of a global tuple, list or dict. An
 /// aggregator with several names is returned once, with its first name.
 pub fn module_aggregators(dict: &Bound<'_, PyDict>) -> Vec<(String, Py<PyAny>)> {
     let mut found: Vec<(String, Py<PyAny>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Keys and amounts of aggregators as Python objects, and back.
+//! Converts keys and amounts of aggregators to Python objects, and Python objects to keys and amounts.
 
 use perf_prof_events::aggregate::{Amount, Buckets, Distribution, Key, KeyPart};
 use perf_prof_format::value;
@@ -10,7 +10,7 @@ use pyo3::{
 
 use super::{super::event, distribution::PyDistribution};
 
-/// Returns a key as a Python object: the part itself if there is only one part, else a tuple of the parts.
+/// Returns a key as a Python object: its part if there is only one part, otherwise a tuple of its parts.
 pub fn key_object<'py>(py: Python<'py>, key: &[KeyPart]) -> PyResult<Bound<'py, PyAny>> {
     if let [only] = key {
         return part_object(py, only);
@@ -29,7 +29,7 @@ fn part_object<'py>(py: Python<'py>, part: &KeyPart) -> PyResult<Bound<'py, PyAn
     }
 }
 
-/// Returns the key for a Python object; `None` if no table can have this key. `names` are the names of the parts.
+/// Returns the key for a Python object; `None` if no table can contain this key. `names` are the names of the parts.
 pub fn key_from(object: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Option<Key>> {
     if names.len() == 1 {
         return Ok(part_from(object)?.map(|part| vec![part]));
@@ -51,8 +51,8 @@ fn part_from(object: &Bound<'_, PyAny>) -> PyResult<Option<KeyPart>> {
     if let Ok(text) = object.cast::<PyString>() {
         let encoded = match text.to_str() {
             Ok(text) => text.as_bytes().into(),
-            // The str has lone surrogates, which stand for bytes that are not UTF-8 (PEP 383). Encoding the str in this
-            // way gives the original bytes.
+            // The str contains lone surrogates, which stand for bytes that are not UTF-8 (PEP 383). This encoding
+            // returns the original bytes.
             Err(_) => text.call_method1("encode", ("utf-8", "surrogateescape"))?.extract::<Vec<u8>>()?.into(),
         };
         return Ok(Some(KeyPart::Text(encoded)));
@@ -67,7 +67,7 @@ fn part_from(object: &Bound<'_, PyAny>) -> PyResult<Option<KeyPart>> {
     Ok(object.is_none().then_some(KeyPart::Missing))
 }
 
-/// Returns an amount as a Python object. `unit` is the unit or the name of a distribution's values.
+/// Returns an amount as a Python object. For a distribution, `unit` is the unit or the name of its values.
 pub fn amount_object<'py>(
     py: Python<'py>,
     amount: Amount,
@@ -80,10 +80,10 @@ pub fn amount_object<'py>(
     }
 }
 
-/// The members of a distribution in a pickle: count, sum, min, max, below, above, and each range with its count.
+/// A distribution in a pickle: count, sum, min, max, below, above, and each range with its count.
 type DistributionParts = (u64, i128, Option<i128>, Option<i128>, u64, u64, Vec<(u32, u64)>);
 
-/// Returns an amount in the form for a pickle.
+/// Returns an amount in the form that a pickle contains.
 pub fn amount_parts<'py>(py: Python<'py>, amount: &Amount) -> PyResult<Bound<'py, PyAny>> {
     match amount {
         Amount::Sum(sum) => Ok(sum.into_pyobject(py)?.into_any()),
@@ -95,7 +95,7 @@ pub fn amount_parts<'py>(py: Python<'py>, amount: &Amount) -> PyResult<Bound<'py
     }
 }
 
-/// Returns the amount for the form in a pickle.
+/// Returns the amount for the form that a pickle contains.
 pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     if let Ok(sum) = parts.extract::<i128>() {
         return Ok(Amount::Sum(sum));
@@ -104,7 +104,7 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     let mut of = Distribution::default();
     (of.count, of.sum, of.min, of.max, of.below, of.above) = (count, sum, min, max, below, above);
     for (range, count) in ranges {
-        // The check keeps a damaged pickle from using much memory.
+        // Without this check, a damaged pickle could make the process use much memory.
         if range > Buckets::MAX_RANGE {
             return Err(PyValueError::new_err(
                 "the pickle of this distribution is damaged: it has a range that does not exist",
@@ -120,7 +120,7 @@ pub fn names(by: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     names_of("by", by)
 }
 
-/// Parses an argument with names: None, a name, or several names.
+/// Parses an argument that contains names: None, a name, or several names.
 pub fn names_of(argument: &str, by: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     let Some(by) = by.filter(|by| !by.is_none()) else { return Ok(Vec::new()) };
     if let Ok(name) = by.extract::<String>() {

@@ -20,10 +20,10 @@ use super::{
     stacks_profile,
 };
 
-/// The name of the call chain in `by`.
+/// The name in `by` that stands for the callchain.
 const STACK: &str = "_stack";
 
-/// The arguments and the keyword arguments with which a copy is made.
+/// The arguments and the keyword arguments of the constructor, for a copy.
 type NewArguments<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>);
 
 /// Counts events by keys: the names of fields, or of members such as _comm, _pid, _cpu and _stack.
@@ -211,7 +211,7 @@ impl Stacks {
     }
 }
 
-/// The value of the argument `by` of `Stacks`. This type has the default of the argument.
+/// The value of the argument `by` of `Stacks`. This type provides the default of the argument.
 struct ByNames(Vec<String>);
 
 impl Default for ByNames {
@@ -228,7 +228,7 @@ fn by_names(by: &Bound<'_, PyAny>) -> PyResult<ByNames> {
     Ok(ByNames(names))
 }
 
-/// Returns the line of folded text for a key; `None` if its amount is not positive.
+/// Returns the line of folded text for a key; `None` if the amount of the key is not positive.
 fn folded_line(key: &[perf_prof_events::aggregate::KeyPart], amount: &Amount) -> Option<String> {
     let weight = u64::try_from(amount.weight()).ok().filter(|&weight| weight != 0)?;
     let (stack, by) = key.split_last()?;

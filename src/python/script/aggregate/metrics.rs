@@ -1,4 +1,4 @@
-//! Functions for `perf_prof.metrics`: tables as metrics of Prometheus, read while their run goes on.
+//! Functions for `perf_prof.metrics`: return tables as metrics of Prometheus while their run goes on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,17 +15,17 @@ use pyo3::{
 
 use super::base::{Aggregator, Shared};
 
-/// The start of the names of all metrics.
+/// The first word of the names of all metrics.
 const PREFIX: &str = "perf_prof";
 
-/// The maximum age of tables. Reading tables in the kernel slows the traced programs down, so several scrapers share a
-/// reading.
+/// Tables that are older than this are read again. Reading tables in the kernel slows the traced programs down, so
+/// several scrapers share one reading.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
-/// How long a scrape waits for a run that is busy. Prometheus waits for 10 s.
+/// A scrape waits at most this long for a busy run. Prometheus itself waits for 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A table, and the texts about it.
+/// A table, and the texts that describe it.
 struct Source {
     name: String,
     table: Shared,
@@ -33,7 +33,7 @@ struct Source {
     help: String,
     run: Option<Arc<About>>,
     stats: Option<Arc<Stats>>,
-    /// Whether events or spans are missing in the table.
+    /// True if events or spans are missing in the table.
     is_partial: bool,
 }
 
@@ -50,7 +50,7 @@ impl Source {
     }
 
     fn family(&self) -> Family {
-        // A thread of the script may fork. Its child must not inherit a locked table.
+        // A thread of the script may fork. The fork lock keeps its child from inheriting a locked table.
         let _held = fork_lock::hold();
         Family::of_table(PREFIX, &self.name, &self.unit, &self.help, &self.table.lock())
     }
@@ -60,7 +60,7 @@ fn sources(tables: Vec<(String, Py<Aggregator>)>) -> Vec<Source> {
     tables.into_iter().map(|(name, table)| Source::of(name, table.get())).collect()
 }
 
-/// Asks the runs to bring their tables up to date. Returns whether all tables are up to date.
+/// Requests that the runs bring their tables up to date. Returns whether all tables are up to date.
 fn refresh(sources: &[Source]) -> bool {
     let mut runs: Vec<&Arc<About>> = sources.iter().filter_map(|source| source.run.as_ref()).collect();
     runs.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -68,7 +68,7 @@ fn refresh(sources: &[Source]) -> bool {
     asked.filter(|freshness| *freshness == Freshness::AsTheyWere).count() == 0
 }
 
-/// Returns the metrics about perf-prof itself.
+/// Returns the metrics that describe perf-prof itself.
 fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
     let mut all: Vec<&Arc<Stats>> = sources.iter().filter_map(|source| source.stats.as_ref()).collect();
     all.sort_by_key(|stats| Arc::as_ptr(stats));
@@ -101,8 +101,8 @@ fn sources_of_others(tables: Vec<Py<Aggregator>>) -> Vec<Source> {
     sources(tables.into_iter().map(|table| (String::new(), table)).collect())
 }
 
-/// Brings the tables up to date. Returns their metrics, and the metrics about perf-prof itself, which include the losses of
-/// the tables in `others`.
+/// Brings the tables up to date. Returns their metrics and the metrics that describe perf-prof itself. The latter
+/// include the losses of the tables in `others`.
 fn fresh_families(mut tables: Vec<Source>, others: Vec<Source>) -> Vec<Family> {
     let shown = tables.len();
     tables.extend(others);
@@ -119,23 +119,23 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(metric_families, module)?)
 }
 
-/// Makes full tables keep the keys that they have: the amounts of other keys go to others.
+/// Makes full tables keep the keys that they contain: the amounts of new keys are added to others.
 #[pyfunction]
 fn keep_first_keys(tables: Vec<Py<Aggregator>>) {
     tables.iter().for_each(|table| table.get().groups().lock().keep_first_keys());
 }
 
-/// Asks the runs that fill the tables to read those in the kernel, unless they were read within half a second. Returns False if
-/// a run is too busy, or does not run: the tables are then as they were.
+/// Requests that the runs which fill the tables read the tables in the kernel. Does not do so if they were read within
+/// the last half second. Returns False if a run is too busy or has ended; its tables are then unchanged.
 #[pyfunction]
 fn refresh_tables(py: Python<'_>, tables: Vec<Py<Aggregator>>) -> bool {
     let sources = sources_of_others(tables);
     py.detach(|| refresh(&sources))
 }
 
-/// Returns the metrics of tables, with those about perf-prof itself, in the text format of Prometheus or, with native, in that
-/// of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does. The losses are also
-/// those of other tables, which have no metrics.
+/// Returns a page with the metrics of tables and the metrics that describe perf-prof itself. The page is text of
+/// Prometheus or, with native, protobuf, which supports native histograms. Reads the tables in the kernel first, as
+/// refresh_tables does. The losses include those of the tables in others, whose metrics are not on the page.
 #[pyfunction]
 #[pyo3(signature = (tables, *, native, others = Vec::new()))]
 fn metrics_page(
@@ -155,12 +155,13 @@ fn metrics_page(
     PyBytes::new(py, &page).unbind()
 }
 
-/// The values of the labels, the sum or the sum of the values, and the largest value and the count of each bucket.
+/// The values of the labels, the sum or the sum of the values, and for each bucket its largest value and its count.
 type Row = (Vec<String>, f64, Vec<(f64, u64)>);
 
-/// Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum, buckets); a
-/// bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values). With others, does
-/// what metrics_page does: reads the tables in the kernel first, and adds the metrics about perf-prof itself.
+/// Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum,
+/// buckets). A bucket is (its largest value, the number of values up to it); the last bucket is (inf, the number of all
+/// values). With others, also reads the tables in the kernel first, and adds the metrics that describe perf-prof
+/// itself, as metrics_page does.
 #[pyfunction]
 #[pyo3(signature = (tables, *, others = None))]
 fn metric_families<'py>(

@@ -1,5 +1,5 @@
-//! The Python classes of aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`. `perf_prof_events::aggregate` does
-//! the work. This room has the objects that scripts see, and passes a run's events to them.
+//! The Python classes of aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`. This module defines the objects that
+//! scripts see, and passes the events of a run to them. `perf_prof_events::aggregate` does the work.
 
 mod base;
 mod distribution;

@@ -1,4 +1,4 @@
-//! The table of `Stacks` as a profile of pprof.
+//! Converts the table of `Stacks` to a profile of pprof.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,10 +15,10 @@ use pyo3::prelude::*;
 
 use super::base::Aggregator;
 
-/// The file of kernel functions.
+/// The dso of kernel functions.
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
 
-/// Returns the profile, packed by gzip.
+/// Returns the profile, compressed by gzip.
 pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
     let (rows, others, names, value) = {
         let groups = of.groups().lock();
@@ -31,7 +31,8 @@ pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
         Some(name) if name == DURATION_FIELD => Quantity { name, unit: "nanoseconds".to_owned() },
         Some(name) => Quantity { name, unit: "count".to_owned() },
     };
-    // The profile needs no budget: the table already has a limit, and the profile is dropped after it was written.
+    // The profile needs no budget, because the table has a limit already and the profile is dropped after it was
+    // written.
     let mut profile = Profile::new(vec![quantity], Values::Sums, &Budget::unlimited());
     let keys: Vec<_> = names.iter().map(|name| profile.text(name.trim_start_matches('_'))).collect();
     for (key, weight) in &rows {
@@ -58,7 +59,7 @@ pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Adds an amount if it is positive: a profile has no negative ones.
+/// Adds an amount if it is positive, because a profile contains no negative amounts.
 fn add(profile: &mut Profile, chain: impl IntoIterator<Item = Option<LocationId>>, labels: &[Label], weight: i128) {
     let periods = i64::try_from(weight).unwrap_or(if weight < 0 { 0 } else { i64::MAX });
     if periods > 0 {

@@ -45,7 +45,7 @@ pub struct Top {
     fed_by: FedBy,
 }
 
-/// The plan for an event type, and the event type.
+/// The plan for an event type, and the event type itself.
 type PlanOfEvent = (Arc<Plan>, Arc<EventType>);
 
 impl Top {
@@ -54,14 +54,14 @@ impl Top {
         &self.largest
     }
 
-    /// Returns the run whose events are in the list.
+    /// Returns the run whose events the list contains.
     pub fn fed_by(&self) -> &FedBy {
         &self.fed_by
     }
 
     fn plan(&self, class: &Class) -> PyResult<PlanOfEvent> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        // A class is never freed, so its address is its identity.
+        // A class is never freed, so its address identifies it.
         let key = std::ptr::from_ref(class) as usize;
         if let Some((plan, event)) = plans.get(&key) {
             return Ok((Arc::clone(plan), Arc::clone(event)));
@@ -96,8 +96,8 @@ impl Top {
         self.largest.lock().definition().keys.clone()
     }
 
-    /// Returns the lines to print below the events: how many events had no room in memory, and what is missing in the
-    /// run.
+    /// Returns the lines to print below the events. They say how many events had no room in memory, and what is missing
+    /// in the run.
     fn notes(&self) -> Vec<String> {
         let without_room = self.largest.lock().without_room();
         let of_room = format!("({without_room} more events took more than their share of --buffer)");
@@ -109,7 +109,7 @@ impl Top {
     }
 }
 
-/// Returns an entry as a Python object: the event, or its kept value, or a tuple of its kept values.
+/// Returns an entry as a Python object: the event, its only kept value, or a tuple of its kept values.
 fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
     match kept {
         Kept::Event { event, record, facts } => Ok(detached_event(py, event, record, facts)?.into_bound(py)),

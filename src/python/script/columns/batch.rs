@@ -44,7 +44,7 @@ impl Table {
         Table { schema, batches }
     }
 
-    /// Returns the capsule of the names and types of the columns.
+    /// Returns the capsule that describes the names and types of the columns.
     pub fn schema_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         schema_capsule(py, &self.schema)
     }
@@ -54,10 +54,10 @@ impl Table {
     }
 }
 
-/// The number of rows that a notebook shows.
+/// The maximum number of rows that a notebook shows.
 const SHOWN: usize = 20;
 
-/// Returns the first rows as a table in HTML.
+/// Returns the first rows as an HTML table.
 fn html(py: Python<'_>, schema: &Schema, batches: &[RecordBatch]) -> PyResult<String> {
     let is_number = |field: &Field| field.data_type().is_numeric();
     let side = |field: &Field| if is_number(field) { Align::Right } else { Align::Left };
@@ -74,7 +74,7 @@ fn names(schema: &Schema) -> Vec<String> {
     schema.fields().iter().map(|field| field.name().clone()).collect()
 }
 
-/// Returns the types of the columns by their names.
+/// Returns a dict from the names of the columns to their types.
 fn types<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyDict>> {
     let types = PyDict::new(py);
     for field in schema.fields() {
@@ -91,7 +91,7 @@ fn stream(py: Python<'_>, schema: SchemaRef, batches: Vec<RecordBatch>) -> PyRes
     stream_capsule(py, Box::new(RecordBatchIterator::new(batches.into_iter().map(Ok), schema)))
 }
 
-/// Returns the capsule of `__arrow_c_stream__` for rows.
+/// Returns the capsule that `__arrow_c_stream__` returns for these rows.
 pub fn rows_capsule(py: Python<'_>, rows: RecordBatch) -> PyResult<Bound<'_, PyCapsule>> {
     stream(py, rows.schema(), vec![rows])
 }
@@ -134,7 +134,7 @@ impl Batch {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<ArrayCapsules<'py>> {
-        // The protocol allows a producer with only one schema to ignore the requested schema.
+        // The Arrow protocol allows a producer with a single schema to ignore the requested schema.
         let _ = requested_schema;
         array_capsules(py, &StructArray::from(self.rows.clone()), self.__arrow_c_schema__(py)?)
     }

@@ -1,6 +1,6 @@
-//! Structures of Arrow's C data interface in capsules, as the PyCapsule interface of Arrow defines them:
-//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. A capsule frees its structure if no
-//! library takes it.
+//! Structures of Arrow's C data interface in Python capsules, for Arrow's PyCapsule interface:
+//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. If no library takes the structure,
+//! the capsule frees it.
 
 use arrow_array::{Array, RecordBatchReader, ffi, ffi_stream::FFI_ArrowArrayStream};
 use arrow_schema::{ArrowError, Field, Schema, ffi::FFI_ArrowSchema};
@@ -9,17 +9,17 @@ use pyo3::{exceptions::PyValueError, prelude::*, types::PyCapsule};
 /// The two capsules of `__arrow_c_array__`: the schema and the array.
 pub type ArrayCapsules<'py> = (Bound<'py, PyCapsule>, Bound<'py, PyCapsule>);
 
-/// Returns the exception for an error of Arrow.
+/// Returns the exception for an Arrow error.
 pub fn error(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Returns the capsule of `__arrow_c_schema__` for a table.
+/// Returns the capsule that `__arrow_c_schema__` returns for a table.
 pub fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
     capsule_of(py, FFI_ArrowSchema::try_from(schema))
 }
 
-/// Returns the capsule of `__arrow_c_schema__` for a column.
+/// Returns the capsule that `__arrow_c_schema__` returns for a column.
 pub fn field_capsule<'py>(py: Python<'py>, field: &Field) -> PyResult<Bound<'py, PyCapsule>> {
     capsule_of(py, FFI_ArrowSchema::try_from(field))
 }
@@ -28,8 +28,8 @@ fn capsule_of(py: Python<'_>, schema: Result<FFI_ArrowSchema, ArrowError>) -> Py
     PyCapsule::new_with_value(py, schema.map_err(error)?, c"arrow_schema")
 }
 
-/// Returns the capsules of `__arrow_c_array__`. The caller provides the capsule of the schema, because it contains the
-/// name of the column, which an array does not have.
+/// Returns the capsules that `__arrow_c_array__` returns. The caller provides the capsule of the schema, because it
+/// contains the name of the column; the array does not contain it.
 pub fn array_capsules<'py>(
     py: Python<'py>,
     array: &dyn Array,
@@ -39,7 +39,7 @@ pub fn array_capsules<'py>(
     Ok((schema, PyCapsule::new_with_value(py, array, c"arrow_array")?))
 }
 
-/// Returns the capsule of `__arrow_c_stream__`.
+/// Returns the capsule that `__arrow_c_stream__` returns.
 pub fn stream_capsule<'py>(
     py: Python<'py>,
     batches: Box<dyn RecordBatchReader + Send>,

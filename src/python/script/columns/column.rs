@@ -33,12 +33,12 @@ use super::{
 pub struct Column {
     field: FieldRef,
     array: ArrayRef,
-    /// The number of rows, and the distance between two rows in bytes. Views that numpy gets point to these arrays.
+    /// The number of rows, and the distance between two rows in bytes. numpy's views point to these arrays.
     shape: [isize; 1],
     strides: [isize; 1],
 }
 
-/// The memory of a column of numbers: its address, the size of one number in bytes, and the format of a number in the
+/// The memory of a column of numbers: its address, the size of a number in bytes, and the format of a number as in the
 /// module `struct`.
 struct Numbers {
     start: *const c_void,
@@ -127,7 +127,7 @@ impl Column {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<ArrayCapsules<'py>> {
-        // The protocol allows a producer with only one schema to ignore the requested schema.
+        // The Arrow protocol allows a producer with a single schema to ignore the requested schema.
         let _ = requested_schema;
         array_capsules(py, &self.array, field_capsule(py, &self.field)?)
     }

@@ -1,5 +1,5 @@
-//! The Python classes `perf_prof.Batch`, `perf_prof.Table` and `perf_prof.Column`: columns that other programs read
-//! without a copy, by the PyCapsule interface of Arrow and by the buffer protocol.
+//! The Python classes `perf_prof.Batch`, `perf_prof.Table` and `perf_prof.Column`. Other libraries read their columns
+//! without a copy, through Arrow's PyCapsule interface and the buffer protocol.
 
 mod batch;
 mod capsules;

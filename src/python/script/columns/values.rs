@@ -1,4 +1,4 @@
-//! The values of columns as Python objects: for numpy where a column has no buffer, and for rows.
+//! The values of columns as Python objects: for rows, and for numpy if a column has no buffer.
 
 use arrow_array::{
     Array, ArrayRef, RecordBatch,
@@ -15,7 +15,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 
-/// Returns a value of a column: int, bool, str, bytes, a list, or None if it is missing.
+/// Returns a value of a column: int, bool, str, bytes, a list, or None if the value is missing.
 fn value<'py>(py: Python<'py>, array: &dyn Array, at: usize) -> PyResult<Bound<'py, PyAny>> {
     macro_rules! number {
         ($type:ty) => {
@@ -59,7 +59,8 @@ pub fn list<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyLis
     Ok(list)
 }
 
-/// Returns all values as a numpy array with one dimension. Missing values are None, which makes it an array of objects.
+/// Returns all values as a numpy array with one dimension. If values are missing, they are None, and the array contains
+/// objects.
 pub fn numpy_array<'py>(
     py: Python<'py>,
     array: &ArrayRef,
@@ -68,7 +69,7 @@ pub fn numpy_array<'py>(
     let numpy = py.import("numpy")?;
     let is_bool = *array.data_type() == DataType::Boolean && array.null_count() == 0;
     let made = numpy.call_method1("empty", (array.len(), if is_bool { "bool" } else { "object" }))?;
-    // numpy would make a second dimension of lists that have the same length, so the items are set one by one.
+    // If the values are lists of the same length, numpy would add a second dimension. So the items are set one by one.
     for at in 0..array.len() {
         made.set_item(at, value(py, array, at)?)?;
     }
@@ -78,7 +79,7 @@ pub fn numpy_array<'py>(
     }
 }
 
-/// The rows of a table, each a dict from the names of the columns to the values of an event.
+/// The rows of a table. Each row is a dict from the names of the columns to the values of an event.
 #[pyclass(module = "perf_prof._native")]
 pub struct Rows {
     batches: Vec<RecordBatch>,
@@ -91,7 +92,7 @@ impl Rows {
         Rows { batches, batch: 0, row: 0 }
     }
 
-    /// Returns at most the next `count` rows.
+    /// Returns the next rows, at most `count`.
     pub fn take<'py>(&mut self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
         std::iter::from_fn(|| self.__next__(py).transpose()).take(count).collect()
     }

@@ -1,4 +1,4 @@
-//! The members of an event, and their values as Python objects.
+//! The members of an event. Converts their values to Python objects.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use pyo3::{exceptions::PyAttributeError, ffi, prelude::*, types::PyTuple};
 
 use super::{convert, input::input_of, object::EventObject};
 
-/// A member of an event: one name in `keys()`.
+/// A member of an event. Each name in `keys()` stands for one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Member {
     /// `_pid`: the process id.
     Pid,
     /// `_tid`: the thread id.
     Tid,
-    /// `_time`: the time in nanoseconds, by the clock of the capture.
+    /// `_time`: the time in nanoseconds, by the clock of the records.
     Time,
     /// `_cpu`: the CPU.
     Cpu,
@@ -30,17 +30,17 @@ pub enum Member {
     Realtime,
     /// `_callchain`: the list of frames.
     Callchain,
-    /// `_event`: the event's name, `sys:name` or `sys:alias` for a tracepoint.
+    /// `_event`: the event's name. For a tracepoint: `sys:name` or `sys:alias`.
     Event,
-    /// `_comm`: the name of the task.
+    /// `_comm`: the comm (the name of the task).
     Comm,
     /// `_cgroup`: the path of the task's cgroup.
     Cgroup,
-    /// A field of a tracepoint's format, by its index: common fields come first.
+    /// A field of a tracepoint's format, by its index. The common fields come first.
     Field(usize),
-    /// A sample that a span is made of.
+    /// One of the two events that begin and end a span.
     Part(SpanPart),
-    /// The samples between the begin and the end of a span.
+    /// The events between the begin and the end of a span.
     Between,
     /// A member of the sample, for events other than tracepoints.
     Sample(SampleMember),
@@ -117,8 +117,9 @@ impl Member {
     }
 }
 
-/// Returns a new reference to the value of a format's field. If the record does not contain the field, the result is None for
-/// a string in user space, because the kernel may have failed to read it. For any other field, raises ValueError.
+/// Returns a new reference to the value of a field of the event's format. If the record does not contain the field,
+/// raises ValueError. A string in user space is an exception: then returns None, because the kernel may have failed to
+/// read the string.
 ///
 /// # Safety
 /// The GIL is held.
@@ -134,8 +135,8 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to the event that begins or ends a span, or to None if the span has no such event. The event
-/// has its own copy of its record.
+/// Returns a new reference to the event that begins or ends a span, or to None if the span has no such event. The
+/// returned event has its own copy of its record.
 ///
 /// # Safety
 /// The GIL is held.
@@ -172,7 +173,8 @@ unsafe fn between(this: &EventObject) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to the dict or list of a member that has several values: counters, registers or branches.
+/// Returns a new reference to the dict or list of a member that contains several values: counters, registers or
+/// branches.
 ///
 /// # Safety
 /// The GIL is held.
@@ -199,7 +201,7 @@ unsafe fn dict(this: &EventObject, member: SampleMember) -> *mut ffi::PyObject {
     }
 }
 
-/// Raises ValueError for a record that ends before the requested field.
+/// Raises ValueError, because the record ends before the requested field.
 ///
 /// # Safety
 /// The GIL is held.
@@ -212,8 +214,8 @@ pub unsafe fn raise_record_too_short(this: &EventObject) -> *mut ffi::PyObject {
     std::ptr::null_mut()
 }
 
-/// Returns the event's time in nanoseconds since the Unix epoch. Returns `None` if a recording does not say at what time
-/// of day it was made.
+/// Returns the event's time in nanoseconds since the Unix epoch. Returns `None` if the recording does not contain the
+/// time of day.
 pub fn realtime(this: &EventObject) -> Option<i64> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.realtime,
@@ -221,7 +223,7 @@ pub fn realtime(this: &EventObject) -> Option<i64> {
     }
 }
 
-/// Returns the call chain with its symbols, innermost frame first.
+/// Returns the frames of the callchain with their symbols, innermost frame first.
 pub fn resolved_frames(this: &EventObject) -> Vec<Arc<Frame>> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.frames.clone(),
@@ -229,9 +231,8 @@ pub fn resolved_frames(this: &EventObject) -> Vec<Arc<Frame>> {
     }
 }
 
-/// Returns the frame of the sampled instruction. Returns `None` if the sample does not contain the instruction's
-/// address. Also returns `None` for a tracepoint, because the printed line of a tracepoint does not show the
-/// instruction.
+/// Returns the frame of the sampled instruction. Returns `None` if the sample does not contain the address of the
+/// instruction. Also returns `None` for a tracepoint, whose printed line does not show the instruction.
 pub fn ip_frame(this: &EventObject) -> Option<Arc<Frame>> {
     let class = this.class();
     if class.event.format.tracepoint().is_some() {
@@ -251,7 +252,8 @@ pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns a new reference to the path of the task's cgroup. Raises AttributeError if the samples have no cgroup.
+/// Returns a new reference to the path of the task's cgroup. Raises AttributeError if the samples do not contain a
+/// cgroup.
 ///
 /// # Safety
 /// The GIL is held.
@@ -271,7 +273,7 @@ unsafe fn cgroup(this: &EventObject) -> *mut ffi::PyObject {
     std::ptr::null_mut()
 }
 
-/// Returns the list of the call chain. It is created at the first access and kept with the event.
+/// Returns the callchain as a list. The list is created at the first access and stored with the event.
 ///
 /// # Safety
 /// As for [`Member::get`].

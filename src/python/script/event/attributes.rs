@@ -1,9 +1,9 @@
-//! Attribute access: `event.x` looks up the getter of x by the address of the name object.
+//! Attribute access: the attribute x of an event is found by the address of the name object 'x'.
 //!
-//! CPython interns the names in code, so equal names are one object. Each event class has a hash table from the
-//! addresses of its attribute names to the getters. A look-up in it takes a few loads. CPython's generic look-up takes
-//! longer, because it uses the type cache and then checks a descriptor. Names that are not in the table (methods, names
-//! made at run time) take the generic look-up, which calls the same getters.
+//! CPython interns the names in code, so equal names are the same object. Each event class has a hash table from the
+//! addresses of its attribute names to getters. A look-up in this table takes a few loads. CPython's generic look-up
+//! takes longer, because it uses the type cache and then checks a descriptor. It is used for names that are not in the
+//! table: methods, and names that were made at run time. It calls the same getters.
 
 use std::ffi::c_void;
 
@@ -20,11 +20,11 @@ pub struct Getter {
     pub closure: *mut c_void,
 }
 
-/// The hash table of an event class: from the addresses of interned attribute names to getters.
+/// The hash table of an event class, from the addresses of interned attribute names to getters.
 #[derive(Debug)]
 pub struct Attributes {
-    /// The slots. Their number is a power of two, and at least four times the number of names. An empty slot has a null
-    /// pointer instead of a name.
+    /// The slots of the table. Their number is a power of two, and at least four times the number of names. An empty
+    /// slot contains a null pointer instead of a name.
     places: Box<[(*mut ffi::PyObject, Getter)]>,
 }
 
@@ -44,8 +44,8 @@ impl Attributes {
         Attributes { places: places.into() }
     }
 
-    /// Returns the getter of a name. Returns `None` for a name that is not interned, even if its class has a getter for
-    /// it.
+    /// Returns the getter of a name. Returns `None` for a name that is not interned, even if the class has an attribute
+    /// of this name.
     #[inline]
     pub fn find(&self, name: *mut ffi::PyObject) -> Option<Getter> {
         let size = self.places.len();
@@ -66,8 +66,8 @@ impl Attributes {
     }
 }
 
-/// Returns the slot at which the search for a name begins. Objects have addresses that are multiples of 16, and strings
-/// of similar length are in adjacent memory, so higher bits of the address are mixed in.
+/// Returns the slot at which the search for a name begins. The addresses of objects are multiples of 16, and strings of
+/// similar length are in adjacent memory. So the slot also depends on higher bits of the address.
 fn first_place(name: *mut ffi::PyObject, size: usize) -> usize {
     let address = name as usize >> 4;
     (address ^ address >> 7) & (size - 1)

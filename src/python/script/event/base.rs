@@ -59,8 +59,8 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
     Ok(made.cast_into::<PyType>()?.unbind())
 }
 
-/// Returns the class `perf_prof.FieldError`. `event['x']` raises it if the event has no field x. It is a KeyError, like
-/// the error of a dict, and also an AttributeError, like the error of `event.x`.
+/// Returns the class `perf_prof.FieldError`. `event['x']` raises it if the event has no field x. FieldError is a
+/// KeyError, like the error of a dict, and also an AttributeError, like the error of `event.x`.
 pub fn field_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let make = || {

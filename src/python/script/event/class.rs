@@ -1,4 +1,4 @@
-//! The Python class of an event type. It is created at start-up, from the event's format.
+//! The Python class of an event type. It is created from the event's format when a run starts.
 
 use std::ffi::{CString, c_int, c_uint, c_void};
 
@@ -21,62 +21,65 @@ use super::{
     members, perf_sample,
 };
 
-/// The attributes that the events of a class have.
+/// Which attributes the events of a class have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
-    /// Those of `perf_prof.PerfEvent`, and the members of the sample.
+    /// The attributes of `perf_prof.PerfEvent`, and the members of the sample.
     PerfProf,
-    /// Those of `perf_prof.PerfEvent` and of `perf.sample_event`.
+    /// The attributes of `perf_prof.PerfEvent` and of `perf.sample_event`.
     PerfModule,
 }
 
-/// The members that only spans have, in the order of [`template::SPAN_MEMBERS`].
+/// The members that only spans have. The order is that of [`template::SPAN_MEMBERS`].
 const SPAN_MEMBERS: [Member; 4] =
     [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Between, Member::Comm];
 
-/// Members that a field of the same name does not replace. Every other member is replaced by such a field.
+/// A field of the event replaces a member of the same name, except these members.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
 
 impl Interface {
-    /// Returns whether a member is an attribute.
+    /// Returns whether a member is an attribute of the events.
     fn shows(self, member: Member) -> bool {
         self == Interface::PerfProf || !matches!(member, Member::Sample(_))
     }
 }
 
-/// The class of an event type. It lives as long as the process, because its descriptors point into it.
+/// The class of an event type. It lives as long as the process, because the descriptors of the Python class point into
+/// it.
 pub struct Class {
     /// The event type.
     pub event: EventType,
     pub interface: Interface,
     /// The value of `_event`.
     pub shown_name: String,
-    /// The names and members in the order of `keys()`. The last members, `_comm` and `_cgroup`, are not among `keys()`.
+    /// The names and members, first those in `keys()`, in the same order. The last members, `_comm` and `_cgroup`, are
+    /// not in `keys()`.
     members: Vec<(Py<PyString>, Member)>,
     /// The getters of the members in `keys()`, in the same order.
     getters: Vec<Getter>,
-    /// A dict with the names in `keys()`, without values. A copy of it already has room for all values.
+    /// A dict with the names in `keys()` and without values. A copy of this dict already has room for all values.
     names: Py<PyDict>,
     /// The value of `_event`, as a Python object.
     shown_name_object: Py<PyString>,
-    /// The number of members that are among `keys()`: the first ones of `members`.
+    /// The number of members in `keys()`. They are the first ones of `members`.
     listed: usize,
-    /// The index in `members` by name. A Python dict also finds a name by another str object with the same text, and it
-    /// is fast for interned names.
+    /// The index in `members` by name. A Python dict is used, because it finds a name through any str object with the
+    /// same text, and is fast for interned names.
     index: Py<PyDict>,
     attributes: Attributes,
-    /// The common fields, then the event's own fields.
+    /// The common fields, then the own fields of the event.
     fields: Vec<&'static Field>,
-    /// The classes of the events that the spans are made of.
+    /// The classes of the events that spans of this class are made of.
     inputs: Vec<&'static Class>,
     python_type: *mut ffi::PyTypeObject,
 }
 
-/// The names of the members that are not among `keys()`.
+/// The names of the members that are not in `keys()`.
 const COMM: &str = "_comm";
 const CGROUP: &str = "_cgroup";
 
-/// Returns all members of an event type with their names. If a name comes twice, [`Class::new`] chooses the member.
+/// Returns all members of an event type with their names. If two members have the same name, [`Class::new`] chooses one
+/// of them.
 fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str, Member)> {
     match &event.format {
         Format::Other(_) => sample_members(event),
@@ -89,14 +92,14 @@ fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str
     }
 }
 
-/// Returns the members that are not among `keys()`, and so not in `to_dict()`. The name of the task is one, because it is not
-/// in the record and its look-up is costly. The path of the cgroup is the other, because the record has only its id.
+/// Returns the members that are not in `keys()`, and so not in `to_dict()`. They are not in the record: the name of the
+/// task, whose look-up is slow, and the path of the cgroup, of which the record contains only the id.
 fn unlisted_members(event: &EventType) -> impl Iterator<Item = (&'static str, Member)> + use<> {
     let cgroup = event.layout.has_cgroup().then_some((CGROUP, Member::Cgroup));
     [Some((COMM, Member::Comm)), cgroup].into_iter().flatten()
 }
 
-/// Copies a field into memory that lives as long as the process, so that a descriptor can point to it.
+/// Copies a field into memory that is never freed, so that a descriptor can point to it.
 fn leaked(field: &Field) -> &'static Field {
     Box::leak(Box::new(field.clone()))
 }
@@ -104,7 +107,7 @@ fn leaked(field: &Field) -> &'static Field {
 /// The members of an event type by their names.
 struct ByName<'py> {
     members: Vec<(Py<PyString>, Member)>,
-    /// The number of members that are among `keys()`: the first ones.
+    /// The number of members in `keys()`. They are the first ones of `members`.
     listed: usize,
     /// The index in `members` by name.
     index: Bound<'py, PyDict>,
@@ -208,7 +211,7 @@ impl Class {
         &self.members[..self.listed]
     }
 
-    /// Returns the names of the members, in the order of `keys()`, with their getters.
+    /// Returns the names of the members in `keys()`, each with its getter, in the same order.
     pub fn named_getters(&self) -> impl Iterator<Item = (&Py<PyString>, Getter)> {
         self.members().iter().map(|(name, _)| name).zip(self.getters.iter().copied())
     }
@@ -223,7 +226,7 @@ impl Class {
         &self.shown_name_object
     }
 
-    /// Returns the member of this name, even if it is not among `keys()`.
+    /// Returns the member of this name, even if it is not in `keys()`.
     pub fn member(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Member>> {
         let at = self.index.bind(name.py()).get_item(name)?;
         Ok(at.map(|at| at.extract::<usize>()).transpose()?.map(|at| self.members[at].1))
@@ -255,22 +258,22 @@ impl Class {
         between.filter_map(|(input, record)| Some((*self.inputs.get(input)?, record))).collect()
     }
 
-    /// Returns the raw data (the tracepoint's fields) of a record.
+    /// Returns the raw data of a record: the fields of the tracepoint.
     #[inline]
     pub fn raw<'a>(&self, record: &'a [u8]) -> &'a [u8] {
         self.event.layout.raw(record).unwrap_or(&[])
     }
 }
 
-/// Returns the members of a tracepoint's events. The first `common` elements of `fields` are the fields that all
-/// tracepoints have.
+/// Returns the members of a tracepoint's events. The first `common` elements of `fields` are the fields of all
+/// tracepoints.
 fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static str, Member)> {
     let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
     let first = Member::OWN[..5].iter().copied().chain(named(0..common));
     first.chain(Member::OWN[5..8].iter().copied()).chain(named(common..fields.len())).collect()
 }
 
-/// Returns the members that only spans have. Leaves out a member if a field of the span's key has its name.
+/// Returns the members that only spans have. Skips a member if a field of the span's key has the same name.
 fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = (&'static str, Member, String)> {
     let all = template::SPAN_MEMBERS.into_iter().zip(SPAN_MEMBERS);
     all.filter(|((name, ..), _)| fields.iter().all(|field| field.name != *name))
@@ -321,7 +324,7 @@ fn python_type(
     ];
     let mut spec = ffi::PyType_Spec {
         name,
-        // 0 means the size of the base class, so the layout is the same.
+        // 0 means the size of the base class, so the objects have the same layout.
         basicsize: 0 as c_int,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)

@@ -1,4 +1,4 @@
-//! Converts decoded values, call chains, registers and counters to Python objects.
+//! Converts decoded values, callchains, registers and counters to Python objects.
 
 use std::{ffi::c_char, sync::Arc};
 
@@ -16,7 +16,7 @@ use perf_prof_format::{
     value::{self, Value},
 };
 
-/// Returns a new reference to a value's Python object, or null with an exception set if there is not enough memory.
+/// Returns a new reference to a value as a Python object, or null with an exception set if there is not enough memory.
 ///
 /// # Safety
 /// The GIL is held.
@@ -35,7 +35,7 @@ pub unsafe fn value(value: Value<'_>) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to a tuple of numbers.
+/// Returns a new reference to a tuple that contains these numbers.
 ///
 /// # Safety
 /// The GIL is held.
@@ -51,8 +51,8 @@ unsafe fn words(bytes: &[u8]) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to a str. Bytes that are not UTF-8 become lone surrogates (PEP 383), so there is never an
-/// exception, and printing the str writes the same bytes again.
+/// Returns a new reference to a str. Bytes that are not UTF-8 become lone surrogates (PEP 383). So the conversion
+/// raises no exception, and printing the str writes the same bytes again.
 ///
 /// # Safety
 /// The GIL is held.
@@ -81,8 +81,8 @@ pub fn tuple<'py, 'a>(py: Python<'py>, values: impl Iterator<Item = Value<'a>>) 
     Ok(PyTuple::new(py, objects)?.into_any())
 }
 
-/// Returns a call chain as a list of dicts. The dict of a frame is made once and kept with the frame. Each list gets
-/// copies of these dicts, because scripts may change the dicts in a list.
+/// Returns a callchain as a list of dicts. The dict of a frame is created once and stored with the frame. Each list
+/// gets copies of these dicts, because scripts may change them.
 pub fn callchain<'py>(py: Python<'py>, frames: &[Arc<Frame>]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the GIL is held (`py`). The list has as many items as there are frames, and each item is set once. If an
     // error ends the loop early, the list is freed with its other items still null, which CPython allows.
@@ -127,8 +127,8 @@ fn frame<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
-/// Returns a dict of the registers' values by name. `set` names the registers. The key `abi` has the value 1 for a
-/// 32-bit program and 2 for a 64-bit program.
+/// Returns a dict with the values of the registers by name. `set` determines the names. The value of the key `abi` is 1
+/// for a 32-bit program and 2 for a 64-bit program.
 pub fn registers<'py>(py: Python<'py>, registers: &Registers<'_>, set: RegisterSet) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
     dict.set_item(pyo3::intern!(py, "abi"), u64::from(registers.abi))?;
@@ -159,7 +159,8 @@ pub fn branches<'py>(py: Python<'py>, branches: impl Iterator<Item = Branch>) ->
     Ok(PyList::new(py, branches.map(object).collect::<PyResult<Vec<_>>>()?)?.into_any())
 }
 
-/// Returns a dict of a counter's values by name. For a group of events, `cntr` is a list with one dict for each event.
+/// Returns a dict with the values of a counter by name. For a group of events, `cntr` is a list that contains a dict
+/// for each event.
 pub fn reading<'py>(py: Python<'py>, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
     let put = |dict: &Bound<'py, PyDict>, name: &str, value: Option<u64>| match value {

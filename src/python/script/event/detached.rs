@@ -1,8 +1,8 @@
-//! Copies and pickles of events. They contain everything about their event, so they can be used in another process.
+//! Copies and pickles of events. They contain everything about their event, so another process can use them.
 //!
-//! A pickle contains the record, the text of its format and the sample format of the attr, so that a process without
-//! the event's class can create the class again. The pickle also contains the values that only the run knows: the comm,
-//! the wall clock time, the path of the cgroup and the frames of the call chain.
+//! A pickle contains the record, the text of its format, and the sample format of the attr. So a process that does not
+//! have the class of the event can create it again. The pickle also contains the values that only the run knows: the
+//! comm, the wall clock time, the path of the cgroup, and the frames of the callchain.
 
 use std::{
     collections::HashMap,
@@ -30,17 +30,17 @@ use super::{
     object,
 };
 
-/// The key in [`CLASSES`]: the tracepoint's system, the text of its format, the alias, and the sample format of the
-/// attr. For other events, `None` and the name take the place of system and format.
+/// The key in [`CLASSES`]: the system of the tracepoint, the text of its format, the alias, and the sample format of
+/// the attr. For all other events: `None`, the name, the alias, and the sample format.
 type Identity = (Option<String>, String, Option<String>, [u64; 6]);
 
-/// The classes of all events. A later run of the same events in this process uses the same classes.
+/// The classes of all events. If a later run in this process has the same events, it uses the same classes.
 static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::new(None);
 
-/// The context of detached events. It has no names, because detached events contain their own.
+/// The context of detached events. It contains no names, because detached events contain their own names.
 static NO_CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(Context::new(Box::new(NoKernel), 0)));
 
-/// Implements `event.__reduce__()`, which `copy` and `pickle` call to get the parts of an event.
+/// Implements `event.__reduce__()`. `copy` and `pickle` call this method to get the parts of an event.
 pub fn reduce<'py>(
     object: &Bound<'py, PyAny>,
     _: &Bound<'py, PyTuple>,
@@ -65,24 +65,24 @@ pub fn reduce<'py>(
 
 type PyFacts<'py> = (Option<Bound<'py, PyBytes>>, Option<i64>, Bound<'py, PyList>, Option<Bound<'py, PyBytes>>);
 
-/// Returns the facts about an event as Python objects.
+/// Returns as Python objects the facts about an event that its record does not contain.
 fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>> {
     let frames = PyList::new(py, facts.frames.iter().map(|frame| frame_parts(frame)))?;
     let bytes = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|bytes| PyBytes::new(py, bytes));
     Ok((bytes(&facts.comm), facts.realtime, frames, bytes(&facts.cgroup)))
 }
 
-/// The facts about an event: comm, time of day, frames, path of the cgroup.
+/// The facts about an event that its record does not contain: comm, time of day, frames, path of the cgroup.
 type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a pickled span, besides its fields: whether it has the call chain of its end, the identities of the
+/// The parts of a pickled span besides its fields: whether it has the callchain of its end, the identities of the
 /// events that it is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a frame: address, symbol, offset, dso, (process id, kind) for user frames, (source file, line) if they are
+/// The parts of a frame: address, symbol, offset, dso, (process id, kind) for user frames, (source file, line) if
 /// known.
 type FrameParts = (u64, String, u64, String, Option<(i32, u8)>, Option<(String, u32)>);
 
-/// The kinds of user frames. Before there were Python's, the kind was a bool.
+/// The kinds of user frames. In older pickles, without Python frames, the kind is a bool.
 const NATIVE: u8 = 0;
 const INLINED: u8 = 1;
 const PYTHON: u8 = 2;
@@ -118,7 +118,7 @@ fn frame_from_parts((addr, symbol, offset, dso, origin, srcline): FrameParts) ->
     }
 }
 
-/// Implements `perf_prof._restore(identity, state, span)`, which rebuilds an event from the parts that `reduce`
+/// Implements `perf_prof._restore(identity, state, span)`, which creates an event from the parts that `reduce`
 /// returned. `span` is given for spans only.
 #[pyfunction]
 #[pyo3(name = "_restore", signature = (identity, state, span = None))]
@@ -159,8 +159,8 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
         let Format::Tracepoint(format) = event.format else { return Ok(event) };
         let format = Arc::new(EventFormat::clone(&format).with_words());
         let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
-        // The functions that compute fields are not in the pickle. They are needed only to write records, and this
-        // record exists already.
+        // The functions that compute fields are not in the pickle. Only the code that writes records needs them, and
+        // this record exists already.
         let span = SpanFormat {
             format,
             inputs,
@@ -174,7 +174,7 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
     })
 }
 
-/// Creates the event object of an event that an aggregator keeps.
+/// Creates the event object for an event that an aggregator keeps.
 pub fn detached_event(py: Python<'_>, event: &EventType, record: &[u8], facts: &KeptFacts) -> PyResult<Py<PyAny>> {
     object::detached(py, class_of(py, event)?, &NO_CONTEXT, record, facts.clone())
 }
@@ -205,22 +205,22 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
     };
     let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period] = samples;
     let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period };
-    // `max_stack` is not needed: the frames are already resolved.
+    // `max_stack` is not needed, because the frames are already resolved.
     Ok(EventType { alias, format, layout: SampleLayout::from_format(samples), max_stack: None })
 }
 
-/// Returns the class of an event type. Event types that are equal have the same class.
+/// Returns the class of an event type. Equal event types have the same class.
 pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
     class_with(py, event, Interface::PerfProf)
 }
 
-/// Returns the class of an event type whose events have these attributes.
+/// Returns the class of an event type whose events have the attributes of `interface`.
 pub fn class_with(py: Python<'_>, event: &EventType, interface: Interface) -> PyResult<&'static Class> {
     let is_same = |class: &Class| is_same(&class.event, event);
     class(py, (identity(event), interface), is_same, || Ok(event.clone()))
 }
 
-/// Returns whether two event types that have the same identity are equal.
+/// Returns whether two event types with the same identity are equal.
 fn is_same(one: &EventType, other: &EventType) -> bool {
     let spans = match (&one.format, &other.format) {
         (Format::Span(one), Format::Span(other)) => {
@@ -239,16 +239,15 @@ fn class_of_identity(py: Python<'_>, key: Identity) -> PyResult<&'static Class> 
     class(py, (key.clone(), Interface::PerfProf), |_| true, || event_type(key))
 }
 
-/// Returns the first class with the key `key` and with these attributes for which `is_same` returns true. If there is no such class, creates it
-/// for the event type that `event` returns.
+/// Returns the first class with the key `key` and the attributes of `interface` for which `is_same` returns true. If
+/// there is none, creates a class for the event type that `event` returns.
 fn class(
     py: Python<'_>,
     (key, interface): (Identity, Interface),
     is_same: impl Fn(&Class) -> bool,
     event: impl FnOnce() -> PyResult<EventType>,
 ) -> PyResult<&'static Class> {
-    // The mutex is not held while the class is created: creating a class runs Python code, which may call this function
-    // again.
+    // The mutex is not held while a class is created: this runs Python code, which may call this function again.
     let is_same = |class: &Class| class.interface == interface && is_same(class);
     let known = with_classes(|classes| classes.get(&key)?.iter().find(|class| is_same(class)).copied());
     if let Some(class) = known {
@@ -257,7 +256,7 @@ fn class(
     let class = Class::new(py, event()?, interface)?;
     Ok(with_classes(|classes| {
         let classes = classes.entry(key).or_default();
-        // Another thread may have created the class meanwhile. All events of a type have the same class.
+        // Another thread may have created the class in the meantime. All events of a type must have the same class.
         if let Some(first) = classes.iter().find(|class| is_same(class)) {
             return *first;
         }

@@ -1,4 +1,4 @@
-//! Creates event objects that each have their own copy of the record, for a run that keeps its events.
+//! Creates event objects with their own copy of the record, for a run that keeps its events.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct EventClass {
 }
 
 impl EventClass {
-    /// Returns the class of an event type, for the events of the run with this context.
+    /// Returns the class of an event type. The events belong to the run with this context.
     pub fn of(py: Python<'_>, event: &EventType, context: &Arc<Context>) -> PyResult<EventClass> {
         Ok(EventClass { class: class_of(py, event)?, context: context.clone() })
     }

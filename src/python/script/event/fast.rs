@@ -2,7 +2,7 @@
 //! the record.
 //!
 //! If no member of variable size comes before the raw data, a field has the same offset in every record. The descriptor
-//! contains this offset, and the getter is one bounds check and one load.
+//! then contains this offset, and the getter needs one bounds check and one load.
 
 use std::{cell::UnsafeCell, ffi::c_void};
 
@@ -15,8 +15,8 @@ use pyo3::ffi;
 
 use super::{access, convert, object::EventObject};
 
-/// Returns the getter, with its closure, of a field of raw data that starts at `raw_offset` in the record. Returns
-/// `None` if only the general getter can read the field.
+/// Returns the getter of a field, with its closure. The raw data starts at `raw_offset` in the record. Returns `None`
+/// if only the general getter can read the field.
 pub fn getter(field: &'static Field, raw_offset: Option<usize>) -> Option<(ffi::getter, *mut c_void)> {
     let at = raw_offset?.checked_add(field.offset)?;
     if field.is_fixed_text() && field.size == COMM {
@@ -24,16 +24,16 @@ pub fn getter(field: &'static Field, raw_offset: Option<usize>) -> Option<(ffi::
         return Some((name, Box::into_raw(slot).cast()));
     }
     let IntType { width, signed } = field.number()?;
-    // A system call's argument may be narrower than its slot in the record. The argument has the offset of the slot
-    // only on little-endian machines, because they store the low half first.
+    // An argument of a system call may be smaller than its slot in the record. Only little-endian machines store the
+    // low half first, so only there do the argument and the slot have the same offset.
     if cfg!(target_endian = "big") && usize::from(width) != field.size {
         return None;
     }
     Some((integer(width, signed)?, at as *mut c_void))
 }
 
-/// Returns the getter, with its closure, of a member of a sample. Returns `None` if the offset of the member differs
-/// between records of the layout.
+/// Returns the getter of a sample member, with its closure. Returns `None` if the member does not have the same offset
+/// in all records.
 pub fn sample_getter(member: SampleMember, layout: &SampleLayout) -> Option<(ffi::getter, *mut c_void)> {
     let at = layout.fixed_offset(member)?;
     let (width, signed) = match member {
@@ -83,22 +83,21 @@ integers! {
 
 /// TASK_COMM_LEN: the size of a comm (a task's name) in bytes.
 const COMM: usize = 16;
-/// The number of comms that a [`CommField`] can keep. It has to be a power of two.
+/// The number of comms that a [`CommField`] can keep: a power of two.
 const MEMO: usize = 64;
 
-/// A field that is a comm. It keeps str objects for later events, because there are few tasks and many events.
+/// A field that is a comm. It keeps str objects for later events, because there are many events of few tasks.
 struct CommField {
     at: usize,
     field: &'static Field,
-    /// Each comm with its str object, at the index that [`memo_index`] returns. Only used with the GIL held.
+    /// The comms and their str objects. [`memo_index`] returns the index of a comm. Only used with the GIL held.
     memo: UnsafeCell<[Option<MemoEntry>; MEMO]>,
 }
 
-/// The bytes of a comm, and a reference to its str object.
+/// The bytes of a comm, and a reference to the str object of this comm.
 type MemoEntry = ([u8; COMM], *mut ffi::PyObject);
 
-/// Returns the index of a comm in the memo. This is Fibonacci hashing: the highest bits of the product depend on all
-/// bytes.
+/// Returns the index of a comm in the memo, by Fibonacci hashing: the highest bits of the product depend on all bytes.
 fn memo_index(name: &[u8; COMM]) -> usize {
     let word = u128::from_ne_bytes(*name);
     let mixed = ((word >> 64) as u64 ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -138,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// The threads of a pool have names that differ only in the last characters.
+    /// The names of the threads in a pool differ only in their last characters.
     #[test]
     fn numbered_names_have_different_memo_indexes() {
         for prefix in ["worker", "kworker", "http-nio-8080-"] {

@@ -1,4 +1,4 @@
-//! Gives aggregators access to the contents of an event object.
+//! Gives aggregators the contents of an event object.
 
 use perf_prof_events::event::reader::{Facts, Input};
 use pyo3::{exceptions::PyTypeError, prelude::*};
@@ -9,7 +9,7 @@ use super::{
     object::EventObject,
 };
 
-/// Calls `work` with an event object's class and its contents. Raises TypeError if the object is no event.
+/// Calls `work` with the class and the contents of an event object. Raises TypeError if the object is not an event.
 pub fn with_input<T>(object: &Bound<'_, PyAny>, work: impl FnOnce(&Class, Input<'_>) -> PyResult<T>) -> PyResult<T> {
     if !is_event(object) {
         let kind = object.get_type().name()?;
@@ -19,7 +19,7 @@ pub fn with_input<T>(object: &Bound<'_, PyAny>, work: impl FnOnce(&Class, Input<
     work(this.class(), input_of(this))
 }
 
-/// Returns the contents of an event, in the form that aggregators read.
+/// Returns the contents of an event in the form that aggregators read.
 pub(super) fn input_of(this: &EventObject) -> Input<'_> {
     let facts = match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(kept) => Facts::Kept(kept),

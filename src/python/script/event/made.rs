@@ -1,4 +1,4 @@
-//! Event objects that `make_event` creates, and the facts about them that `run_script` needs.
+//! Event objects that `make_event` creates, and what `run_script` has to know about event objects.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,27 +9,27 @@ use pyo3::prelude::*;
 
 use super::{access, base::base_type, detached::class_of, input::input_of, methods::event, object};
 
-/// The context of made events. It looks up no names, because the processes of the events do not run on this machine.
+/// The context of made events. It looks up no names, because the processes of made events do not run on this machine.
 static CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(made_context()));
 
-/// Returns a context for made events: it knows no symbols, and the clock of the events is the wall clock.
+/// Returns a context for made events. It contains no symbols, and the clock of the events is the wall clock.
 pub fn made_context() -> Context {
     let binaries = RecordedBinaries::default();
     Context::new(Box::new(NoKernel), 0).with_symbol_options(Options::default(), Processes::Recorded(binaries))
 }
 
-/// Returns the frames of a made event, innermost first, as a script gets them. They have no symbols.
+/// Returns the frames of a made event as a script gets them, innermost frame first. They have no symbols.
 pub fn unnamed_frames(event: &EventType, record: &[u8]) -> Vec<Arc<Frame>> {
     frames(&Sample { event, record }, &CONTEXT)
 }
 
-/// Creates the event object of a record. `facts` are the facts that are not in the record.
+/// Creates the event object of a record. `facts` contains what the record does not contain, such as the comm.
 pub fn made(py: Python<'_>, event: &EventType, record: &[u8], facts: KeptFacts) -> PyResult<Py<PyAny>> {
     object::detached(py, class_of(py, event)?, &CONTEXT, record, facts)
 }
 
-/// Returns the event type and the record of an event object, and the facts that are not in the record. Returns `None`
-/// if the object is not an event.
+/// Returns the event type and the record of an event object, and the facts that the record does not contain. Returns
+/// `None` if the object is not an event.
 pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<u8>, KeptFacts)>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);
@@ -38,23 +38,23 @@ pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<
     Ok(Some((this.class().event.clone(), this.record().to_vec(), input_of(this).kept())))
 }
 
-/// The facts about an event object that `run_script` needs.
+/// What `run_script` has to know about an event object.
 pub struct Seen {
-    /// Its event type.
+    /// The event type.
     pub event: EventType,
-    /// Its time in nanoseconds.
+    /// The time in nanoseconds.
     pub time: u64,
-    /// Its CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// Its process.
+    /// The process id.
     pub pid: i32,
-    /// Its thread.
+    /// The thread id.
     pub tid: i32,
-    /// The name of its task.
+    /// The comm of the task.
     pub comm: Option<Vec<u8>>,
 }
 
-/// Returns the facts about an event object; `None` if the object is not an event.
+/// Returns what `run_script` has to know about an event object; `None` if the object is not an event.
 pub fn seen(object: &Bound<'_, PyAny>) -> PyResult<Option<Seen>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);

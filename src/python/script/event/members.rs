@@ -1,4 +1,4 @@
-//! The attribute descriptors of events: `event.x` calls the function in the `PyGetSetDef` of x.
+//! The attribute descriptors of events. For `event.x`, CPython calls the function in the `PyGetSetDef` of x.
 
 use std::ffi::{CString, c_void};
 
@@ -16,7 +16,8 @@ use super::{
     object::EventObject,
 };
 
-/// Returns the descriptors of the members that do not come from an event's format. They belong to the base class.
+/// Returns the descriptors of the members that do not come from an event's format. They are attributes of the base
+/// class.
 pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     const DOCS: [&str; 10] = [
         "process id (int), -1 while the task exits",
@@ -34,7 +35,7 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
 }
 
-/// Returns the getter of a member that does not come from an event's format or samples.
+/// Returns the getter of a member that comes neither from an event's format nor from its sample members.
 pub fn own_getter(member: Member) -> Getter {
     if let Member::Part(part) = member {
         return Getter {
@@ -45,38 +46,37 @@ pub fn own_getter(member: Member) -> Getter {
     if member == Member::Between {
         return Getter { get: get_between, closure: std::ptr::null_mut() };
     }
-    // Every other member is in the list.
+    // All other members are in this list.
     let at = Member::OWN.iter().position(|&(_, own)| own == member).unwrap_or_default();
     Getter { get: GETTERS[at], closure: std::ptr::null_mut() }
 }
 
-/// Returns the getter of a format's field. `raw_offset` is the offset of the raw data in the record, or `None` if it
-/// differs between records. `field` must live as long as the process.
+/// Returns the getter of a field of the event's format. `raw_offset` is the offset of the raw data in the record;
+/// `None` if this offset differs between records. `field` must live as long as the process.
 pub fn field_getter(field: &'static Field, raw_offset: Option<usize>) -> Getter {
     let general = Getter { get: get_field, closure: std::ptr::from_ref(field).cast_mut().cast() };
     fast::getter(field, raw_offset).map_or(general, |(get, closure)| Getter { get, closure })
 }
 
-/// Returns the getter of a member of a sample.
+/// Returns the getter of a sample member.
 pub fn sample_getter(member: SampleMember, layout: &SampleLayout) -> Getter {
     let general = Getter { get: get_sample_member, closure: member as usize as *mut c_void };
     fast::sample_getter(member, layout).map_or(general, |(get, closure)| Getter { get, closure })
 }
 
-/// Returns the descriptor of a member that comes from the event's format or samples.
+/// Returns the descriptor of a member that comes from the event's format or its sample members.
 pub fn member(name: &str, Getter { get, closure }: Getter, doc: &str) -> ffi::PyGetSetDef {
     descriptor(name, doc, get, closure)
 }
 
-/// Appends the empty entry that marks the end of the list for CPython. Leaks the list, because CPython keeps a pointer
-/// to it.
+/// Appends the empty entry that ends the list for CPython. Leaks the list, because CPython keeps a pointer to it.
 pub fn terminated(mut members: Vec<ffi::PyGetSetDef>) -> &'static mut [ffi::PyGetSetDef] {
     members.push(ffi::PyGetSetDef::default());
     members.leak()
 }
 
 fn descriptor(name: &str, doc: &str, get: ffi::getter, closure: *mut c_void) -> ffi::PyGetSetDef {
-    // The names come from the kernel's formats and contain no NUL. A name with a NUL would become an empty name.
+    // The names come from the kernel's formats, which contain no NUL. A name with a NUL would become an empty name.
     let text = |text: &str| CString::new(text).unwrap_or_default().into_raw();
     ffi::PyGetSetDef { name: text(name), get: Some(get), set: None, doc: text(doc), closure }
 }

@@ -1,4 +1,4 @@
-//! The Python methods of events, and their slots: subscript, length, iteration, comparison and so on.
+//! The Python methods of events, and their slots: subscript, length, iteration, comparison and others.
 
 use std::{
     ffi::{CStr, c_int, c_void},
@@ -35,7 +35,7 @@ Writes the event to sys.stdout: the kernel's own text, and the call chain if the
 
 If timestamp is true, the line starts with the local date and time.";
 
-/// Returns the function that CPython calls for a [`Method`].
+/// Returns the C function through which CPython calls a [`Method`].
 macro_rules! c_function {
     ($method:path) => {{
         unsafe extern "C" fn function(
@@ -53,7 +53,7 @@ macro_rules! c_function {
 
 /// Returns the method table, which lives as long as the process.
 pub fn table() -> &'static mut [ffi::PyMethodDef] {
-    // The part before `--` is the signature, which `inspect` and `help()` read. The stubs have the same texts.
+    // The part before `--` is the signature, which `inspect` and `help()` read. The stub contains the same texts.
     let mut table = vec![
         method(
             c_function!(keys),
@@ -144,8 +144,8 @@ unsafe fn call(
     }
 }
 
-/// The function that CPython calls for `get`. It has a fast path for the usual call, an interned name and no keywords,
-/// because scripts call `get` often.
+/// The function that CPython calls for `get`. Scripts call `get` often, so there is a fast path for the usual call: an
+/// interned name and no keywords.
 unsafe extern "C" fn call_get(
     object: *mut ffi::PyObject,
     args: *const *mut ffi::PyObject,
@@ -195,8 +195,8 @@ pub fn event<'a>(object: &'a Bound<'_, PyAny>) -> &'a EventObject {
 
 /// Returns whether an object is an event.
 pub fn is_event(object: &Bound<'_, PyAny>) -> bool {
-    // `isinstance` also accepts an object that only pretends to have the class, such as a mock. The object's memory
-    // will be read as an event, so its real type is checked.
+    // `isinstance` also accepts an object that only pretends to have the class, such as a mock. The memory of the
+    // object will be read as an event, so its real type is checked.
     // SAFETY: the GIL is held, and both arguments are objects.
     let is = |base: &Bound<'_, PyType>| unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), base.as_type_ptr()) != 0 };
     base_type(object.py()).is_ok_and(is)
@@ -212,7 +212,7 @@ fn value<'py>(object: &Bound<'py, PyAny>, Getter { get, closure }: Getter) -> Py
     unsafe { Bound::from_owned_ptr_or_err(object.py(), get(object.as_ptr(), closure)) }
 }
 
-/// Puts arguments that were given by position or by name into the order of `names`.
+/// Returns the arguments in the order of `names`. The caller may have passed them by position or by name.
 fn arguments<'py, const N: usize>(
     function: &str,
     names: [&str; N],
@@ -352,7 +352,7 @@ fn print<'py>(
     let mut line = Vec::with_capacity(256);
     write_line(&this.sample(), parts, &context, &mut line);
     let py = object.py();
-    // The text goes through `sys.stdout`, because the script may have replaced it.
+    // The text is written to `sys.stdout`, because the script may have replaced this stream.
     // SAFETY: the GIL is held, and the name is a static string. The result is a borrowed reference, of which a counted
     // one is made: the script may replace `sys.stdout` during the write, and thereby free the object.
     let stdout = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"stdout".as_ptr())) };
@@ -419,7 +419,7 @@ fn no_field(object: &Bound<'_, PyAny>, name: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Returns the slots of the event classes: for each slot, CPython's number, such as `Py_tp_iter`, and the function.
+/// Returns the slots of the event classes: the number of each slot in CPython, such as `Py_tp_iter`, and its function.
 pub fn slots() -> impl Iterator<Item = (c_int, *mut c_void)> {
     [
         (ffi::Py_mp_subscript, subscript as *mut c_void),
@@ -509,7 +509,7 @@ unsafe extern "C" fn hash(object: *mut ffi::PyObject) -> ffi::Py_hash_t {
     let mut hasher = DefaultHasher::new();
     this.class().shown_name.hash(&mut hasher);
     this.record().hash(&mut hasher);
-    // A slot returns -1 to report an error, so -1 cannot be a hash.
+    // A slot returns -1 to report an error, so a hash must not be -1.
     match hasher.finish() as ffi::Py_hash_t {
         -1 => -2,
         hash => hash,

@@ -1,9 +1,8 @@
-//! The event objects. Each event type has its own Python class, with descriptors that decode an attribute when it is
-//! read.
+//! The event objects. Each event type has its own Python class, whose descriptors decode an attribute when it is read.
 //!
-//! The classes use CPython's C API instead of pyo3, because they are created at run time. CPython finds their
-//! descriptors through its type cache. A pyo3 class would need `__getattr__`, which takes six times as long, because
-//! CPython calls it only after the normal look-up has failed.
+//! The classes are created at run time, so they use CPython's C API instead of pyo3. CPython finds their descriptors
+//! through its type cache. A pyo3 class would need `__getattr__`, which takes six times as long: CPython calls it only
+//! after the normal look-up has failed.
 
 mod access;
 mod attributes;

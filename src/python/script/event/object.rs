@@ -1,9 +1,9 @@
-//! The memory of an event object. During the callback, the object points to the record in the batch. If the script
-//! keeps the object, it gets its own copy of the record.
+//! The memory of an event object. During a callback, the object points to the record in the batch. If the script keeps
+//! the object, the object gets its own copy of the record.
 //!
-//! There is one object per event type, which is used for one event after the other. After a callback, the object's
-//! reference count shows whether the script kept it. If so, the object gets a copy of its record, and the next event
-//! gets a new object.
+//! Each event type has one object, which is used for one event after the other. After a callback, the reference count
+//! shows whether the script has kept the object. If so, the object gets a copy of its record, and the next event gets a
+//! new object.
 
 use std::{
     ffi::c_void,
@@ -23,27 +23,27 @@ use super::class::Class;
 #[repr(C)]
 pub struct EventObject {
     head: ffi::PyObject,
-    /// The record's bytes. If `owned` is set, they are a boxed slice that belongs to this object, else a part of the
-    /// batch.
+    /// The bytes of the record. If `owned` is true, they are a boxed slice that belongs to this object. Otherwise they
+    /// are a part of the batch.
     record: *const u8,
-    /// The values that few events have. Null until one of them is set.
+    /// Values that few events have; null until one of them is set.
     extra: *mut Extra,
-    /// The event's class, which lives as long as the process.
+    /// The class of the event, which lives as long as the process.
     class: *const Class,
-    /// The symbols, task names and clocks of the event's run. The object owns this reference of an `Arc`.
+    /// The symbols, task names and clocks of the event's run. The object owns a reference of this `Arc`.
     context: *const Context,
-    /// The record's size in bytes: a u16, as in the record's header.
+    /// The size of the record in bytes: a u16, as in the record's header.
     size: u16,
     owned: bool,
 }
 
-/// The values that few events have: the resolved call chain, and the facts that only a copy stores.
+/// Values that few events have: the resolved callchain, and the facts that only a copy contains.
 #[derive(Default)]
 pub struct Extra {
-    /// The resolved call chain, as a Python list.
+    /// The resolved callchain, as a Python list.
     pub callchain: Option<Py<PyAny>>,
-    /// The facts that are stored in a copy, because a copy no longer depends on its run. `None` if the event is not a
-    /// copy.
+    /// The facts that the record does not contain. A copy contains them, because a copy no longer depends on its run.
+    /// `None` if the event is not a copy.
     pub detached: Option<KeptFacts>,
 }
 
@@ -74,7 +74,7 @@ impl EventObject {
     }
 
     /// Creates the event object of an event that this span is made of, with its own copy of the record. `at` is the
-    /// index of this event: 0 is the begin, 1 the end, and 2 the first event between them.
+    /// index of this event: 0 for the begin, 1 for the end, and 2 for the first event between them.
     pub fn part_event(&self, py: Python<'_>, class: &Class, record: &[u8], at: usize) -> PyResult<Py<PyAny>> {
         // SAFETY: the pointer came from `Arc::into_raw`, and this object holds a reference. The count is raised before
         // the new `Arc` takes over one reference.
@@ -105,14 +105,14 @@ impl EventObject {
         Sample { event: &self.class().event, record: self.record() }
     }
 
-    /// Returns the extra values; `None` if the event has none.
+    /// Returns the extra values; `None` if the event has no extra values.
     pub fn extra(&self) -> Option<&Extra> {
         // SAFETY: the pointer is null, or a box that belongs to this object and is freed with it. It is only used with
         // the GIL held.
         unsafe { self.extra.as_ref() }
     }
 
-    /// Returns the extra values. Creates them if there are none.
+    /// Returns the extra values. Creates them if the event has none.
     ///
     /// # Safety
     /// As for [`EventObject::from_ptr`]; no reference from `extra` is alive.
@@ -135,7 +135,7 @@ impl EventObject {
         }
     }
 
-    /// Gives the object a copy of its record.
+    /// Gives the object its own copy of its record.
     fn copy_record(&mut self) {
         if !self.owned {
             let copy: Box<[u8]> = self.record().into();
@@ -146,7 +146,7 @@ impl EventObject {
     }
 }
 
-/// The number of events that own a copy of their record.
+/// The number of event objects that own a copy of their record.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of events that the script keeps.
@@ -175,20 +175,20 @@ pub unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
-/// Holds the event object that is passed to the handlers of one event type. As long as no script keeps the object, it
-/// is used for the next event too.
+/// Contains the event object that is passed to the handlers of an event type. Unless a script keeps the object, it is
+/// used for the next event too.
 pub struct EventSlot {
     object: *mut ffi::PyObject,
     context: Arc<Context>,
 }
 
 impl EventSlot {
-    /// Creates a slot without an object, for the events of a run with this context.
+    /// Creates a slot without an object. The events belong to the run with this context.
     pub fn new(context: Arc<Context>) -> Self {
         Self { object: ptr::null_mut(), context }
     }
 
-    /// Lets the object show a record. Creates the object if there is none. Returns null with an exception set if there
+    /// Makes the object show a record. Creates the object if there is none. Returns null with an exception set if there
     /// is not enough memory.
     ///
     /// # Safety
@@ -209,8 +209,8 @@ impl EventSlot {
         self.object
     }
 
-    /// Must be called after the callback. If the script keeps the object, the object gets its own copy of the record,
-    /// and the slot no longer uses it.
+    /// Must be called after the callback. If the script has kept the object, the object gets its own copy of the
+    /// record, and the slot no longer uses the object.
     ///
     /// # Safety
     /// The GIL is held, and has been held since the callback returned.
@@ -247,7 +247,7 @@ impl EventSlot {
     }
 }
 
-/// Creates an event object that does not depend on a run. It has its own copy of the record, and its own facts.
+/// Creates an event object that does not depend on a run. It owns a copy of the record, and its own facts.
 pub fn detached(
     py: Python<'_>,
     class: &Class,

@@ -1,5 +1,5 @@
-//! The Python class `perf.sample_event`: events with the attributes of perf's Python module, beside those of
-//! `perf_prof.PerfEvent`. A value is looked up when it is read.
+//! The Python class `perf.sample_event`. Its events have the attributes of perf's Python module, in addition to those
+//! of `perf_prof.PerfEvent`. A value is looked up when it is read.
 
 use std::{
     ffi::{c_int, c_uint, c_void},
@@ -50,9 +50,9 @@ enum PerfMember {
     Tid,
     Id,
     Period,
-    /// A number of the record, and its value if it was not recorded.
+    /// A number of the record, and the value that it has if it was not recorded.
     Number(SampleMember, u64),
-    /// A number that only decoded hardware traces have. These are not decoded.
+    /// A number that only decoded hardware traces contain. perf-prof does not decode them.
     OfTraces,
     RawBuf,
     Dso,
@@ -104,11 +104,12 @@ fn all() -> impl Iterator<Item = (usize, (&'static str, PerfMember, &'static str
     MEMBERS.into_iter().chain([CALLCHAIN]).enumerate()
 }
 
-/// The evsel objects of a run, by the classes of their events. A run keeps them in the slot of its context.
+/// The evsel objects of a run, by the address of the class of their events. The context of the run stores them in a
+/// slot.
 pub struct Evsels(FxHashMap<usize, Py<PyAny>>);
 
 impl Evsels {
-    /// Creates the table. If two events have the same class, the first one's evsel counts.
+    /// Creates the table. If two events have the same class, the evsel of the first event is used.
     pub fn new(of_classes: impl Iterator<Item = (&'static Class, Py<PyAny>)>) -> Evsels {
         let mut evsels = FxHashMap::default();
         for (class, evsel) in of_classes {
@@ -142,7 +143,7 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
     ];
     let mut spec = ffi::PyType_Spec {
         name: c"perf.sample_event".as_ptr(),
-        // 0 means the size of the base class, so the layout is the same.
+        // 0 means the size of the base class, so the objects have the same layout.
         basicsize: 0,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT
@@ -184,8 +185,8 @@ decode, so the result is None."
     table.leak()
 }
 
-/// Returns the attributes of the events of a layout, with their interned names. A field of the tracepoint replaces the
-/// attribute of its name, as in perf.
+/// Returns the attributes of the events of a layout, with their interned names. As in perf, a field of the tracepoint
+/// replaces the attribute of the same name.
 pub fn attributes(
     py: Python<'_>,
     layout: &SampleLayout,
@@ -202,7 +203,7 @@ pub fn attributes(
         };
         let fast = recorded.and_then(|of| fast::sample_getter(of, layout));
         let getter = fast.map_or(general(at), |(get, closure)| Getter { get, closure });
-        // The name lives as long as the process, as the class does.
+        // The name lives as long as the process, because the class does.
         (PyString::intern(py, name).into_ptr(), getter)
     };
     all().filter(|(_, (name, ..))| is_shown(name)).map(attribute).collect()
@@ -298,7 +299,7 @@ fn of_place<'py>(py: Python<'py>, frame: &Arc<PerfFrame>, of: PerfMember) -> PyR
         (PerfMember::MapEnd, Some(map), ..) => Ok(map.end.bind(py).clone().into_any()),
         (PerfMember::MapPgoff, Some(_), ..) => {
             let start = frame.map.as_ref().map_or(0, |map| map.start);
-            // Outside of files, the offset is the address itself.
+            // If the address is not in a file, the offset is the address itself.
             let is_file = frame.file_offset != frame.ip;
             number(if is_file { frame.file_offset.wrapping_sub(frame.ip.wrapping_sub(start)) } else { 0 })
         }

@@ -1,4 +1,4 @@
-//! The stack of an event, for flame graphs: the comm, and the frames with their symbols.
+//! The stack of an event for flame graphs: the comm, and the frames of the callchain with their symbols.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{
     methods::{event, is_event},
 };
 
-/// A task and its call chain.
+/// The comm of a task, and a callchain.
 pub struct Stack {
     /// The comm (the task's name) at the event's time.
     pub task: String,
@@ -18,7 +18,7 @@ pub struct Stack {
     pub frames: Vec<Arc<Frame>>,
 }
 
-/// Returns the stack of an object if it is an event. The stack of an event without a call chain has no frames.
+/// Returns the stack if the object is an event. If the event has no callchain, the stack contains no frames.
 pub fn stack_of(object: &Bound<'_, PyAny>) -> Option<Stack> {
     if !is_event(object) {
         return None;

@@ -54,7 +54,7 @@ impl CallchainNode {
     }
 }
 
-/// Returns what perf shows for an unknown name.
+/// Returns the text that perf shows for an unknown name.
 fn unknown(py: Python<'_>) -> Bound<'_, PyString> {
     intern!(py, "[unknown]").clone()
 }

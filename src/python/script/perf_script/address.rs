@@ -1,19 +1,19 @@
-//! The meaning of the address that was recorded with a sample.
+//! What the address means that was recorded with a sample.
 
 use perf_prof_format::abi::*;
 
-/// The meaning of the recorded addresses of an event.
+/// What the recorded addresses of an event mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// They are addresses of code or data, and perf looks up their symbols.
+    /// They are addresses of code or data. perf looks up their symbols.
     Resolved,
     /// They are plain numbers.
     Plain,
 }
 
 impl Address {
-    /// Returns the meaning of the addresses of an event with this attr. perf looks up the addresses of page faults and
-    /// of branches (`sample_addr_correlates_sym()` in `tools/perf/util/event.c`).
+    /// Returns what the addresses of an event with this attr mean. perf looks up the addresses of page faults and of
+    /// branches (`sample_addr_correlates_sym()` in `tools/perf/util/event.c`).
     pub fn of(attr: &[u8]) -> Address {
         let word = |at: usize| attr.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes);
         // The members `type`, `config` and `sample_period` of the attr.

@@ -19,7 +19,7 @@ use super::{
     sample::SampleDict,
 };
 
-/// The values that all tracepoints have, by their names in the dict for `trace_unhandled`.
+/// The values that all tracepoints have, by their keys in the dict for `trace_unhandled`.
 pub const COMMON_KEYS: [(&str, Common); 6] = [
     ("common_cpu", Common::Cpu),
     ("common_s", Common::Secs),
@@ -29,16 +29,16 @@ pub const COMMON_KEYS: [(&str, Common); 6] = [
     ("common_callchain", Common::Callchain),
 ];
 
-/// The readers of the values for the samples of one event.
+/// Reads the argument values from the samples of one event.
 pub struct EventArguments {
     name: Py<PyString>,
-    /// The readers of the fields after the common ones.
+    /// The readers of the event's own fields.
     pub fields: Vec<FieldReader>,
     /// The reader of `common_pid`.
     pid: Option<FieldReader>,
 }
 
-/// A sample, with everything that is needed for making arguments of its values.
+/// A sample, and everything that is needed to make arguments from it.
 #[derive(Clone, Copy)]
 pub struct ArgumentsOf<'a> {
     /// The index of the sample's event.
@@ -61,7 +61,7 @@ impl EventArguments {
         Ok(EventArguments {
             name: PyString::intern(py, &event.handler_name()).unbind(),
             fields: fields.iter().map(|field| FieldReader::new(field, options.signs)).collect(),
-            // The kernel writes thread ids from 0 on. But another program may have written any number into the
+            // The kernel writes no negative thread ids. But another program may have written any number into the
             // recording.
             pid: pid.map(|pid| FieldReader::new(pid, Signs::True)),
         })
@@ -77,12 +77,12 @@ impl EventArguments {
 pub struct Arguments {
     pub context: Py<SampleContext>,
     makers: Makers,
-    /// The dicts for `trace_unhandled`, one for each event.
+    /// The dicts for `trace_unhandled`, one dict for each event.
     fields: Vec<FieldsDict>,
     sample: SampleDict,
 }
 
-/// Makes the values that need no dict.
+/// Makes all values that are not dicts.
 pub struct Makers {
     pub common: HeaderValues,
     pub objects: Objects,
@@ -115,7 +115,7 @@ impl Arguments {
 }
 
 impl Makers {
-    /// Returns a number that decides the value of [`Makers::number_or_comm`], if there is one.
+    /// Returns a number that determines the value of [`Makers::number_or_comm`]; `None` if there is no such number.
     #[inline]
     pub fn number_of(&self, common: Common, of: ArgumentsOf<'_>) -> Option<u64> {
         let ArgumentsOf { event, sample, raw, .. } = of;
@@ -127,7 +127,7 @@ impl Makers {
         }
     }
 
-    /// Makes one of the common values, other than the call chain, the event's name and the context.
+    /// Makes one of the common values, except the callchain, the name of the event, and the context.
     #[inline]
     pub fn number_or_comm(&mut self, py: Python<'_>, common: Common, of: ArgumentsOf<'_>) -> NewReference {
         let ArgumentsOf { event, sample, raw, .. } = of;
@@ -144,7 +144,7 @@ impl Makers {
     }
 }
 
-/// Returns a new reference to the object. If there is none, sets the exception and returns null.
+/// Returns a new reference to the object. For an error, sets the exception and returns null.
 fn pointer<T>(py: Python<'_>, object: PyResult<Bound<'_, T>>) -> NewReference {
     match object {
         Ok(object) => object.into_ptr(),

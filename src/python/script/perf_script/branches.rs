@@ -8,7 +8,7 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 
-/// The name of a mapping or a symbol that is not known.
+/// The name of an unknown mapping or symbol.
 const UNKNOWN: &str = "[unknown]";
 
 /// Returns two lists of the sample's branches: one with addresses, one with symbols.

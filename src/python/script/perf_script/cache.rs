@@ -1,4 +1,4 @@
-//! A cache of Python objects for values that occur again and again in fields: small numbers and comms (names of tasks).
+//! A cache of Python objects for values that fields often repeat: small numbers and comms (names of tasks).
 
 use std::hash::Hasher as _;
 
@@ -7,21 +7,21 @@ use rustc_hash::FxHasher;
 
 use super::super::event;
 
-/// The number of objects that each table keeps. A power of two.
+/// The number of objects in each table: a power of two.
 const KEPT: usize = 512;
 
-/// The length in bytes of the longest text that is kept. It has room for names of tasks and of devices.
+/// The length in bytes of the longest text that is kept. Names of tasks and devices are shorter.
 const LONGEST: usize = 64;
 
 /// Objects for the numbers and texts that were used last.
 pub struct Objects {
     numbers: Table<u64>,
-    /// The comms: arrays of 16 bytes, as two words.
+    /// The comms. The key is the array of 16 bytes, as two words.
     comms: Table<[u64; 2]>,
     texts: Table<Box<[u8]>>,
 }
 
-/// Values with their objects. The hash of a value gives its index.
+/// Values and their objects. The hash of a value is its index.
 type Table<T> = Box<[Option<(T, Py<PyAny>)>]>;
 
 impl Default for Objects {
@@ -33,7 +33,7 @@ impl Default for Objects {
     }
 }
 
-/// A new reference to an object, or null if an exception is set. It is a plain pointer and no `PyResult`, because a
+/// A new reference to an object, or null if an exception is set. It is a plain pointer and not a `PyResult`, because a
 /// pointer is returned in a register, and there are many arguments.
 pub type NewReference = *mut ffi::PyObject;
 
@@ -42,7 +42,7 @@ impl Objects {
     /// Returns an int.
     #[inline]
     pub fn unsigned(&mut self, py: Python<'_>, number: u64) -> NewReference {
-        // Python itself keeps one object for each number up to 256.
+        // Python itself keeps the object of each number up to 256.
         if number <= 256 {
             return self.rare(py, number);
         }
@@ -63,7 +63,7 @@ impl Objects {
         }
     }
 
-    /// Returns an int. Does not keep the object, because the number is not expected again.
+    /// Returns an int. Does not keep the object, because the same number is not expected again.
     #[inline]
     pub fn rare(&self, _: Python<'_>, number: u64) -> NewReference {
         // SAFETY: the GIL is held.
@@ -99,7 +99,7 @@ impl Objects {
     }
 
     /// Returns the text before the first NUL as a str. Returns `None` if perf would pass a bytearray: if the last byte
-    /// is not NUL, or if a byte before the first NUL is neither printable nor space in Latin-1.
+    /// is not NUL, or if a byte before the first NUL is neither printable nor a space in Latin-1.
     pub fn text(&mut self, py: Python<'_>, bytes: &[u8]) -> Option<NewReference> {
         if bytes.last() != Some(&0) {
             return None;
@@ -123,14 +123,14 @@ impl Objects {
     }
 }
 
-/// Makes a second reference to a new object, for keeping it. Returns `None` for null.
+/// Returns a second reference to a new object, for the cache. Returns `None` for null.
 pub fn kept(py: Python<'_>, made: NewReference) -> Option<Py<PyAny>> {
     // SAFETY: the GIL is held. `made` is null or a live object.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, made) }.map(Bound::unbind)
 }
 
-/// Returns an index in a table of `KEPT` entries. This is Fibonacci hashing: the multiplier is 2^64 divided by the
-/// golden ratio.
+/// Returns an index in a table of `KEPT` entries, by Fibonacci hashing: the multiplier is 2^64 divided by the golden
+/// ratio.
 #[inline]
 fn spread(number: u64) -> usize {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KEPT.trailing_zeros())) as usize

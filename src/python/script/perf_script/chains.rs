@@ -1,4 +1,5 @@
-//! Keeps the call chains of earlier samples as Python lists, by their recorded addresses, because samples repeat call chains.
+//! Keeps the callchains of earlier samples as Python lists. The key is their recorded addresses. Samples often repeat
+//! callchains.
 
 use std::{hash::Hasher as _, sync::Arc};
 
@@ -13,18 +14,18 @@ use rustc_hash::FxHasher;
 
 use super::{frame, kept_dict::version};
 
-/// The number of call chains that are kept. A power of two.
+/// The number of callchains that are kept: a power of two.
 const KEPT: usize = 512;
 
-/// The lists of the call chains that came last.
+/// The lists of the callchains that came last.
 pub struct Chains {
     kept: Box<[Chain]>,
-    /// The time of the latest sample so far. Changes of mappings up to this time may be known already. For a sample that
-    /// comes late, only some of them count.
+    /// The time of the latest sample so far. Changes of mappings up to this time may be known already. For an earlier
+    /// sample, only some of these changes count.
     latest: u64,
 }
 
-/// A call chain.
+/// A callchain.
 #[derive(Default)]
 struct Chain {
     key: Option<Key>,
@@ -33,32 +34,33 @@ struct Chain {
     list: Made,
 }
 
-/// What decides the meaning of the recorded addresses.
+/// What determines the meaning of the recorded addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
-    /// The index of the sample's event. It is part of the key, so that arguments of different events are never the same list.
+    /// The index of the sample's event. Because it is part of the key, arguments of different events are never the same
+    /// list.
     event: usize,
     pid: i32,
     /// The number of changes of mappings and processes that were known.
     changes: u64,
 }
 
-/// The list of a call chain.
+/// The list of a callchain.
 #[derive(Default)]
 enum Made {
-    /// No list was made yet: the call chain occurred only once.
+    /// There is no list yet, because the callchain occurred only once.
     #[default]
     Once,
-    /// An address of the call chain may have another meaning at the next sample.
+    /// There is no list, because an address of the callchain may have another meaning at the next sample.
     Never,
-    /// The list of the last sample with this call chain.
+    /// The list of the last sample with this callchain.
     List(KeptList),
 }
 
-/// A list, with all that shows whether a script has kept or changed it.
+/// A list, and everything that shows whether a script has kept or changed it.
 struct KeptList {
     list: Py<PyList>,
-    /// The time of the sample for which it was made. Earlier samples may have had other mappings.
+    /// The time of the sample for which the list was made. For earlier samples, the mappings may have been different.
     since: u64,
     entries: Box<[KeptEntry]>,
 }
@@ -66,8 +68,8 @@ struct KeptList {
 /// An entry of the list, and the dict of its symbol.
 struct KeptEntry {
     frame: Arc<PerfFrame>,
-    /// A copy of the entry that no script has ever seen. It is made when the entry was changed. Entries with a symbol have no
-    /// copy.
+    /// A copy of the entry that no script has seen. It is made when a script has changed the entry. Entries with a
+    /// symbol have no copy.
     unchanged: Option<Py<PyDict>>,
     entry: KeptPart,
     symbol: Option<KeptPart>,
@@ -85,8 +87,8 @@ impl Default for Chains {
 }
 
 impl Chains {
-    /// Returns the kept list of the sample's call chain, if there is one. `held` is a list or null. The caller's reference to
-    /// `held` does not mean that the script has kept the list.
+    /// Returns the kept list for the sample's callchain, if there is one. `held` is a list or null: the caller has a
+    /// reference to it, which does not mean that the script has kept the list.
     #[inline]
     pub fn find<'py>(
         &mut self,
@@ -115,7 +117,8 @@ impl Chains {
         match &mut chain.list {
             Made::List(kept) if kept.is_unused(sample.time(), held) => kept.renew_changed(py).map(Some),
             Made::Never => Ok(None),
-            // If a script keeps its call chains, it gets new lists. They cost less if they are not also stored here.
+            // If a script keeps its callchains, it gets new lists. New lists cost less if they are not also stored
+            // here.
             Made::List(_) => {
                 chain.list = Made::Once;
                 Ok(None)
@@ -131,12 +134,12 @@ impl Chains {
     }
 }
 
-/// Makes a list of a call chain that is stored here. No other list has its entries.
+/// Makes the list of a callchain. The entries of this list are in no other list.
 #[cold]
 fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made> {
     let frames = perf_chain(sample, context);
     let again = perf_chain(sample, context);
-    // The meaning of frames that are not cached may change, and no record says so.
+    // Frames that are not cached may change their meaning, and no record reports this.
     let are_cached = frames.len() == again.len() && frames.iter().zip(&again).all(|(one, two)| Arc::ptr_eq(one, two));
     if !are_cached {
         return Ok(Made::Never);
@@ -148,7 +151,7 @@ fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made
 }
 
 impl KeptList {
-    /// Returns whether the list has no other reference, and as many entries as before.
+    /// Returns whether nothing else refers to the list, and it has as many entries as before.
     #[inline]
     fn is_unused(&self, time: u64, held: *mut ffi::PyObject) -> bool {
         let list = self.list.as_ptr();
@@ -159,7 +162,7 @@ impl KeptList {
         is_unused && time >= self.since
     }
 
-    /// Returns the list, which no script uses. Entries that the script has kept or changed are replaced by new ones.
+    /// Returns the list, which no script uses any more. Replaces the entries that the script has kept or changed.
     #[inline]
     fn renew_changed<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = self.list.bind(py);
@@ -177,7 +180,7 @@ impl KeptList {
 }
 
 impl KeptEntry {
-    /// Makes an entry. Returns `None` if its dicts have no versions.
+    /// Makes an entry. Returns `None` if this Python has no versions of dicts.
     fn new(py: Python<'_>, frame: Arc<PerfFrame>) -> PyResult<Option<KeptEntry>> {
         let (dict, of_symbol) = frame::entry(py, &frame)?;
         let Some(entry) = KeptPart::of(&dict) else { return Ok(None) };
@@ -185,8 +188,8 @@ impl KeptEntry {
         Ok(Some(KeptEntry { frame, unchanged: None, entry, symbol }))
     }
 
-    /// Makes a new entry for the same frame. Scripts add missing symbols to entries, so an entry without a symbol is copied,
-    /// which costs less.
+    /// Makes a new entry for the same frame. Scripts add missing symbols to entries, so an entry without a symbol is
+    /// made as a copy, which costs less.
     fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         let (dict, of_symbol) = match &self.unchanged {
             Some(unchanged) => (unchanged.bind(py).copy()?, None),
@@ -202,7 +205,7 @@ impl KeptEntry {
         Ok(())
     }
 
-    /// Returns whether the dicts have no other reference and were not changed.
+    /// Returns whether nothing else refers to the dicts, and they were not changed.
     #[inline]
     fn is_unused(&self, py: Python<'_>) -> bool {
         self.entry.is_unused(py) && self.symbol.as_ref().is_none_or(|symbol| symbol.is_unused(py))
@@ -210,13 +213,13 @@ impl KeptEntry {
 }
 
 impl KeptPart {
-    /// Returns `None` if the dict has no version.
+    /// Returns `None` if this Python has no versions of dicts.
     fn of(dict: &Bound<'_, PyDict>) -> Option<KeptPart> {
         Some(KeptPart { version: version(dict)?, dict: dict.clone().unbind() })
     }
 
-    /// Returns whether a dict is unused: the only references to it are the one here and the one in the list or dict that
-    /// contains it, and it was not changed.
+    /// Returns whether no script uses a dict: only this object and the list or dict that contains it refer to it, and
+    /// it was not changed.
     #[inline]
     fn is_unused(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held (`py`), and the dict is a live object.
@@ -225,7 +228,7 @@ impl KeptPart {
     }
 }
 
-/// Returns the index of a call chain. Processes that were forked have equal addresses.
+/// Returns the index of a callchain. The process id is part of the key, because forked processes have equal addresses.
 #[inline]
 fn place(key: Key, words: &[u8]) -> usize {
     let mut hasher = FxHasher::default();

@@ -1,5 +1,5 @@
-//! The module `perf_trace_context`: functions about the current sample. A handler passes its argument `context` to
-//! them.
+//! The module `perf_trace_context`: functions about the current sample. Handlers pass their argument `context` to these
+//! functions.
 
 use std::{
     io::Read as _,
@@ -16,19 +16,19 @@ use perf_prof_symbols::symbol::AddressKind;
 use perf_prof_system::file::open_regular;
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
 
-/// The current sample, as the argument `context` of handlers.
+/// The current sample: the argument `context` of handlers.
 #[pyclass(frozen, module = "perf_trace_context", name = "Context")]
 pub struct SampleContext {
-    /// Names and symbols.
+    /// The names and symbols of the run.
     context: Arc<Context>,
-    /// The record of the current sample. Null if no handler runs.
+    /// The record of the current sample; null if no handler runs.
     record: AtomicPtr<u8>,
     size: AtomicUsize,
     event: AtomicPtr<EventType>,
 }
 
 impl SampleContext {
-    /// Creates the object. It has no current sample yet.
+    /// Creates the object, without a current sample.
     pub fn new(context: Arc<Context>) -> SampleContext {
         SampleContext { context, record: AtomicPtr::default(), size: 0.into(), event: AtomicPtr::default() }
     }
@@ -50,7 +50,7 @@ impl SampleContext {
         self.record.store(std::ptr::null_mut(), Relaxed);
     }
 
-    /// Returns the current sample. The caller holds the GIL, and does not release it while it uses the sample.
+    /// Returns the current sample. The caller holds the GIL, and must not release it while it uses the sample.
     fn sample(&self) -> Option<Sample<'_>> {
         let (record, event) = (self.record.load(Relaxed), self.event.load(Relaxed));
         if record.is_null() {
@@ -60,7 +60,7 @@ impl SampleContext {
         unsafe { Some(Sample { record: std::slice::from_raw_parts(record, self.size.load(Relaxed)), event: &*event }) }
     }
 
-    /// Returns the value of a common field of the current sample: 0 if the sample does not have the field.
+    /// Returns the value of a common field of the current sample; 0 if the sample does not contain the field.
     fn common_field(&self, name: &str) -> PyResult<i64> {
         let sample = self.sample().ok_or_else(|| {
             PyValueError::new_err("the context describes a sample only while the sample's handler runs")
@@ -74,14 +74,14 @@ impl SampleContext {
         })
     }
 
-    /// Returns the source file and the line of the current sample's instruction, if they are known.
+    /// Returns the source file and the line of the current sample's instruction; `None` if they are not known.
     fn srcline(&self) -> Option<(Arc<str>, u32)> {
         let sample = self.sample()?;
         source_of(&sample, sample.event.layout.ip(sample.record)?, &self.context)
     }
 }
 
-/// Returns the source file and the line of an address of the sample's process, if they are known.
+/// Returns the source file and the line of an address in the sample's process; `None` if they are not known.
 pub fn source_of(sample: &Sample<'_>, addr: u64, context: &Context) -> Option<(Arc<str>, u32)> {
     if sample.is_in_kernel() == Some(true) {
         return None;
@@ -164,11 +164,11 @@ fn perf_sample_srccode(context: &SampleContext) -> (Option<String>, u32, Option<
     (file, line, text)
 }
 
-/// The largest source file that is read, in bytes.
+/// The maximum size of a source file that is read, in bytes.
 const LARGEST_SOURCE: u64 = 64 << 20;
 
-/// Returns a line of a source file. The name of the file comes from debug information, which is not trusted: it may be
-/// the name of a device or of a pipe.
+/// Returns a line of a source file. The path of the file comes from debug information, which is not trusted: it may
+/// lead to a device or a pipe.
 pub fn line_of(file: &Path, line: u32) -> Option<String> {
     let mut text = Vec::new();
     open_regular(file).ok()?.take(LARGEST_SOURCE).read_to_end(&mut text).ok()?;

@@ -1,5 +1,5 @@
-//! Calls the script's functions `define_*` before the first sample of an event. They get the names of flags and of
-//! values from the event's print format. Scripts import these functions from the module Core, which keeps the names for
+//! Calls the script's functions `define_*` before the first sample of an event. These functions get the names of flags
+//! and values from the event's print format. Scripts import them from the module Core, which stores the names for
 //! `flag_str` and `symbol_str`.
 
 use std::collections::HashSet;
@@ -16,13 +16,13 @@ use pyo3::{
 
 use super::{super::event::text, Raised, parameters};
 
-/// Remembers for which events the functions `define_*` were called.
+/// Remembers for which events the functions `define_*` have been called.
 pub struct Definitions {
-    /// For each event, whether it has had no sample yet. False for events other than tracepoints.
+    /// For each event, true until its first sample. False for events other than tracepoints.
     pending: Vec<bool>,
-    /// The ids of the tracepoints whose names were passed. Two events of a recording may be the same tracepoint.
+    /// The ids of the tracepoints whose names have been passed. Two events of a recording may be the same tracepoint.
     defined: HashSet<u32>,
-    /// The last field in the last print format. As in perf, it is kept for the next print format.
+    /// The last field of the last print format. As in perf, it stays valid for the next print format.
     field: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Definitions {
         Definitions { pending, defined: HashSet::new(), field: None }
     }
 
-    /// Calls the functions for the event with the index `at`, if this is its first sample.
+    /// Calls the functions for the event with the index `at`, if this is the first sample of the event.
     #[inline]
     pub fn before(
         &mut self,

@@ -1,18 +1,18 @@
-//! The value of a tracepoint's field, as `perf script -s` passes it. The types differ from those of `perf-prof python`:
-//! an array that is not text is a bytearray, and a negative number of less than 8 bytes is positive by default.
+//! The value of a tracepoint's field, as `perf script -s` passes it. Two types differ from `perf-prof python`: an array
+//! that is not text becomes a bytearray, and a negative number of less than 8 bytes becomes positive by default.
 
 use perf_prof_format::tracefs::{Field, FieldKind};
 use pyo3::{exceptions::PyValueError, ffi, prelude::*};
 
 use super::cache::{NewReference, Objects};
 
-/// How signed fields of less than 8 bytes become Python numbers.
+/// How signed fields of less than 8 bytes are converted to Python numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signs {
-    /// As in perf, which does not extend the sign: the value -1 of an `int` becomes 4294967295.
+    /// As in perf, without extending the sign: the value -1 of an `int` becomes 4294967295.
     #[default]
     AsPerf,
-    /// With their sign.
+    /// With the sign.
     True,
 }
 
@@ -32,19 +32,19 @@ enum Kind {
     Signed {
         width: usize,
     },
-    /// An array that becomes a str if its bytes are printable, else a bytearray.
+    /// An array. It becomes a str if its bytes are printable, otherwise a bytearray.
     Text(Place),
     Bytes(Place),
 }
 
-/// Where the bytes of an array are.
+/// Where the bytes of an array are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In the field itself.
     Here,
-    /// At the offset in the low 16 bits of the field. The high 16 bits are the length in bytes.
+    /// At the offset in the low 16 bits of the field. The high 16 bits contain the length in bytes.
     DataLoc,
-    /// As for `DataLoc`, but the offset counts from the end of the field.
+    /// As for `DataLoc`, but the offset is relative to the end of the field.
     RelLoc,
 }
 
@@ -57,8 +57,8 @@ impl FieldReader {
             FieldKind::RelLoc(_) => Some(Place::RelLoc),
             FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => None,
         };
-        // perf's rule for text: the C type of the elements has one byte (the manual page of libtraceevent,
-        // TEP_FIELD_IS_STRING).
+        // perf's rule for text: an element has one byte according to its C type (TEP_FIELD_IS_STRING in the manual page
+        // of libtraceevent).
         let is_text = ["char", "u8", "s8"].iter().any(|one_byte| field.type_text.contains(one_byte));
         let kind = match (place, field.kind, signs) {
             (Some(place), ..) if is_text => Kind::Text(place),
@@ -102,7 +102,8 @@ impl FieldReader {
         }
     }
 
-    /// Returns the number from which the value is made, if the field is a number that is in the raw data.
+    /// Returns the number from which the value is made; `None` if the field is not a number or the raw data ends before
+    /// it.
     #[inline]
     pub fn number_of(&self, raw: &[u8]) -> Option<u64> {
         match self.kind {
@@ -111,8 +112,7 @@ impl FieldReader {
         }
     }
 
-    /// Returns the bytes of the number, without extending the sign. Returns 0 for a size that no C type has, as perf
-    /// does.
+    /// Returns the bytes of the number as an unsigned number. Returns 0 for a size that no C type has, as perf does.
     #[inline]
     fn number(&self, raw: &[u8]) -> Option<u64> {
         let at = raw.get(self.offset..)?;
@@ -125,7 +125,7 @@ impl FieldReader {
         })
     }
 
-    /// Returns the bytes of the array. If the raw data ends within the array, returns only the bytes that are there.
+    /// Returns the bytes of the array. If the raw data ends within the array, returns only the bytes before this end.
     #[inline]
     fn bytes<'a>(&self, raw: &'a [u8], place: Place) -> Option<&'a [u8]> {
         let (start, size) = match place {

@@ -19,12 +19,12 @@ const CALLCHAIN: usize = COMMON_KEYS.len() - 1;
 pub struct FieldsDict {
     kept: KeptDict,
     keys: Vec<Py<PyString>>,
-    /// For each key, whether it is the last one with its name. Only such a key has a value, because the last value of a name
-    /// counts in a dict.
+    /// For each key, whether it is the last key with its name. Only the last one gets a value, because in a dict the
+    /// last value of a name counts.
     is_last: Box<[bool]>,
-    /// For which reads `wanted` is.
+    /// The [`Read`] from which `wanted` was computed.
     read: Read,
-    /// For each key whether the function reads it.
+    /// For each key, whether the function reads it.
     wanted: Box<[bool]>,
 }
 
@@ -43,7 +43,7 @@ impl FieldsDict {
         Ok(FieldsDict { kept, wanted: is_last.clone(), keys, is_last, read: Read::Whole })
     }
 
-    /// Makes the dict of a sample. Only the items in `read` have the values of this sample.
+    /// Makes the dict of a sample. Only the items in `read` get the values of this sample.
     pub fn make<'py>(
         &mut self,
         py: Python<'py>,

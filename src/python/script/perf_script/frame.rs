@@ -1,5 +1,5 @@
-//! A resolved address as Python objects: the mapping, the symbol, and the entry of call chains. They are made once for
-//! each address and kept with the `PerfFrame`, because samples repeat addresses.
+//! The Python objects of a resolved address: the mapping, the symbol, and the entry of callchains. They are made once
+//! for each address and stored in the `PerfFrame`, because samples repeat addresses.
 
 use std::{
     ffi::c_long,
@@ -33,24 +33,24 @@ pub struct MapObjects {
     pub end: Py<PyInt>,
 }
 
-/// A symbol, and the distance of the address from its start.
+/// A symbol, and the offset of the address from its start.
 pub struct SymbolObjects {
     pub name: Py<PyString>,
     pub offset: Py<PyInt>,
 }
 
-/// An entry of call chains, with the versions of its dicts when they were made.
+/// An entry of callchains, and the versions of its dicts when they were made.
 struct Entry {
-    /// The entry. `None` only while this value is dropped.
+    /// The entry; `None` only while this value is being dropped.
     dict: Option<Py<PyDict>>,
-    /// The dict of the symbol, which is in `dict`.
+    /// The dict of the symbol. `dict` contains it.
     symbol: Option<Py<PyDict>>,
     versions: [Option<u64>; 2],
 }
 
-/// The dicts of frames that were dropped. A script may have put objects into them. When such an object is freed, its
-/// `__del__` runs and may look up symbols. But frames are dropped while the lock of the symbols is held. So the dicts
-/// are kept here, and freed when the next frame is made.
+/// The dicts of frames that were dropped. A script may have put objects into these dicts. When such an object is freed,
+/// its `__del__` may look up symbols. But frames are dropped while the lock of the symbols is held. So the dicts are
+/// stored here, and freed when the next frame is made.
 static GONE: Mutex<Vec<Py<PyDict>>> = Mutex::new(Vec::new());
 
 impl Drop for Entry {
@@ -84,7 +84,7 @@ impl FrameObjects {
             offset: PyInt::new(py, symbol.offset).unbind(),
         });
         let gone = std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner));
-        // The lock of `GONE` is released before the dicts are freed, because freeing them may run Python code.
+        // The lock of `GONE` is released before the dicts are freed, because this may run Python code.
         drop(gone);
         let (dict, of_symbol) = entry(py, frame)?;
         let versions = [version(&dict), of_symbol.as_ref().and_then(version)];
@@ -92,8 +92,8 @@ impl FrameObjects {
         Ok(FrameObjects { map, symbol, entry })
     }
 
-    /// Returns the entry for a call chain. A script may change or keep an entry. So the dict of the last call is
-    /// returned only if there is no other reference to it and it was not changed; otherwise a new dict is made.
+    /// Returns the entry for a callchain. A script may change or keep an entry. So the dict of the last call is
+    /// returned only if nothing else refers to it and it was not changed. Otherwise a new dict is made.
     #[inline]
     pub fn entry<'py>(&self, py: Python<'py>, frame: &PerfFrame) -> PyResult<Bound<'py, PyDict>> {
         match self.entry.unused(py) {
@@ -104,7 +104,7 @@ impl FrameObjects {
 }
 
 impl Entry {
-    /// Returns the dict if nothing else has a reference to it, and it was not changed.
+    /// Returns the dict if nothing else refers to it and it was not changed.
     #[inline]
     fn unused<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
         // SAFETY: the GIL is held (`py`), and the dict is a live object.
@@ -117,7 +117,7 @@ impl Entry {
     }
 }
 
-/// Makes an entry of a call chain. Also returns the dict of its symbol.
+/// Makes an entry of a callchain. Also returns the dict of its symbol.
 pub fn entry<'py>(py: Python<'py>, frame: &PerfFrame) -> PyResult<(Bound<'py, PyDict>, Option<Bound<'py, PyDict>>)> {
     let entry = PyDict::new(py);
     entry.set_item(intern!(py, "ip"), frame.ip)?;

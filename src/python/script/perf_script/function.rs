@@ -1,5 +1,5 @@
-//! A function of the script for events. It is found by its name in `__main__`, and gets the values that its parameters
-//! ask for.
+//! A function of the script that handles events. It is found by its name in `__main__`. Its parameters determine which
+//! values it gets.
 
 use std::ptr;
 
@@ -18,57 +18,57 @@ use super::{
     sample::Wanted,
 };
 
-/// A name, and the function that was bound to it last.
+/// A name, and the function that was bound to this name last.
 pub struct Function {
     /// The name in `__main__`.
     pub name: Py<PyString>,
     found: Option<Found>,
 }
 
-/// A function, with the values that it gets.
+/// A function, and the values that it gets.
 pub struct Found {
     function: Py<PyAny>,
     reads: Reads,
-    /// The values that are made for each event, in the order of the call.
+    /// The values that are made for each event, in the order of the arguments.
     made: Box<[Made]>,
     positional: usize,
     /// The names of the values that are passed by name.
     names: Option<Py<PyTuple>>,
-    /// The arguments of the call. The first element is free: CPython needs it for the `self` of a bound method. Where a
-    /// value is not read, there is `not_read`.
+    /// The arguments of the call. The first element is unused: CPython may store the `self` of a bound method in it. An
+    /// argument that the function does not read is `not_read`.
     arguments: Box<[*mut ffi::PyObject]>,
-    /// Keeps the object alive that stands for values that are not read.
+    /// Keeps the object alive that stands for arguments that are not read.
     _not_read: Py<PyAny>,
 }
 
 /// A value that is made for each event.
 pub struct Made {
-    /// Its index in the arguments.
+    /// The index of the value in the arguments.
     at: usize,
     pub value: Value,
-    /// What the function reads of it.
+    /// What the function reads of the value.
     pub read: Read,
-    /// The same, for the dict of the sample.
+    /// The same as bits, if the value is the dict of the sample.
     pub of_sample: Wanted,
 }
 
-/// What is found under the name of a function.
+/// What a name stands for now.
 pub enum Known<'py> {
     /// The function that was bound last, with the same code.
     Bound,
     /// Another callable object.
     Other(Bound<'py, PyAny>),
-    /// Nothing that can be called.
+    /// Nothing, or an object that cannot be called.
     Missing,
 }
 
-/// The reason why a function cannot be bound.
+/// Why a function cannot be bound.
 pub enum BindError {
     /// The function cannot be called with the values of its event.
     Mismatch(ScriptError),
-    /// The function computes its own signature, and raised this exception.
+    /// The function computes its own signature, and this raised an exception.
     Signature {
-        /// The function's name.
+        /// The name of the function.
         name: String,
         /// The exception.
         error: PyErr,
@@ -94,20 +94,20 @@ impl From<BindError> for PyErr {
 }
 
 impl Function {
-    /// Creates the function with this name. It may not be defined yet.
+    /// Creates the function with this name. The script may define it later.
     pub fn new(py: Python<'_>, name: &str) -> Function {
         Function { name: PyString::intern(py, name).unbind(), found: None }
     }
 
-    /// Returns the object that has this name now, if it can be called.
+    /// Returns the object that has this name now; `None` if it cannot be called.
     pub fn look_up<'py>(&self, main: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
         // SAFETY: the GIL is held. The result is a borrowed reference, from which a new one is made.
         let found = unsafe { Bound::from_borrowed_ptr_or_opt(main.py(), self.borrowed(main)) };
         found.filter(|found| found.is_callable())
     }
 
-    /// Finds what has this name now. It is looked up for each event, because a script can define or replace a function
-    /// at any time. Noticing changes would cost more than the look-up.
+    /// Returns what has this name now. The name is looked up for each event, because a script can define or replace a
+    /// function at any time. Detecting such changes would cost more than the look-up.
     #[inline]
     pub fn find<'py>(&self, main: &Bound<'py, PyDict>) -> Known<'py> {
         match &self.found {
@@ -118,7 +118,7 @@ impl Function {
         }
     }
 
-    /// Returns a borrowed reference to what has this name now, or null.
+    /// Returns a borrowed reference to what has this name now; null if nothing has it.
     #[inline]
     fn borrowed(&self, main: &Bound<'_, PyDict>) -> *mut ffi::PyObject {
         // SAFETY: the GIL is held. If a key in the dict is not a str, comparing it with the name may raise an exception.
@@ -132,8 +132,8 @@ impl Function {
         }
     }
 
-    /// Decides which values `function` gets, from the parameters of `function`. Does nothing if `function` is already
-    /// bound. `fields` returns the names of the event's fields, for messages.
+    /// Determines from the parameters of `function` which values it gets. Does nothing if `function` is already bound.
+    /// `fields` returns the names of the event's fields, for messages.
     #[inline]
     pub fn bind(
         &mut self,

@@ -1,4 +1,4 @@
-//! The handlers of a script of `perf script`: decides which function of `__main__` gets a sample, and calls it.
+//! The handlers of a script of `perf script`: chooses the function in `__main__` that gets a sample, and calls it.
 
 use perf_prof_session::spine::About;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub struct Handlers {
     /// The dict of `__main__`.
     main: Py<PyDict>,
     events: Vec<EventHandler>,
-    /// `trace_unhandled`, for tracepoints without a function of their own.
+    /// `trace_unhandled`, for tracepoints that have no function of their own.
     unhandled: Function,
     /// `process_event`, for events other than tracepoints.
     process: Function,
     definitions: Definitions,
-    /// The database export; `None` if the script does not request it. It gets the samples of events other than
-    /// tracepoints.
+    /// The database export, which gets the samples of events other than tracepoints; `None` if the script does not
+    /// request it.
     export: Option<Box<Export>>,
     records: RecordFunctions,
     arguments: Arguments,
@@ -48,16 +48,16 @@ pub struct EventHandler {
     pub arguments: EventArguments,
 }
 
-/// The kind of an event. It decides which functions can handle the event.
+/// The kind of an event. It determines which function handles the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The function with the tracepoint's name, else `trace_unhandled`.
+    /// The function that is named after the tracepoint, otherwise `trace_unhandled`.
     Tracepoint,
     /// `process_event`.
     Other,
 }
 
-/// The exception that a function has raised.
+/// The exception that a function of the script raised.
 pub struct Raised {
     /// The name of the function.
     pub function: String,
@@ -66,8 +66,7 @@ pub struct Raised {
 }
 
 impl Handlers {
-    /// Creates the handlers. Fails if the script has a handler that cannot be called with the values of the handler's
-    /// event.
+    /// Creates the handlers. Fails if the script has a handler that cannot be called with the values of its event.
     pub fn new(
         py: Python<'_>,
         main: &Bound<'_, PyDict>,
@@ -91,7 +90,7 @@ impl Handlers {
         Ok(handlers)
     }
 
-    /// Fails if a global of the script has the name of a handler, but is not a function.
+    /// Fails if a global of the script is named like a handler and is not a function.
     fn check_functions(&self, main: &Bound<'_, PyDict>) -> Result<(), ScriptError> {
         let own = self.events.iter().filter(|event| event.kind == Kind::Tracepoint).map(|event| &event.function);
         let named =
@@ -133,8 +132,8 @@ impl Handlers {
         Ok(handlers)
     }
 
-    /// Fails if the script has functions for tracepoints, but none for any of the events. `names` are the names of
-    /// these functions.
+    /// Fails if the script has functions for tracepoints, but none of them is for an event of this run. `names`
+    /// contains the names of these functions.
     pub fn check_handles_an_event(&self, py: Python<'_>, script: &str, names: &[String]) -> Result<(), ScriptError> {
         let main = self.main.bind(py);
         let has_other = self.records.is_any_defined(main);
@@ -166,14 +165,14 @@ impl Handlers {
         Ok(())
     }
 
-    /// Returns the function for the end of the run, if there is one.
+    /// Returns the function for the end of the run; `None` if the script has none.
     pub fn trace_end(&self, py: Python<'_>) -> Option<Callback> {
         let name = "trace_end";
         let function = parameters::callable(self.main.bind(py), name)?;
         Some(Callback { function: function.unbind(), name: name.to_owned() })
     }
 
-    /// Calls the function for a record other than a sample, if there is one.
+    /// Calls the function for a record that is not a sample, if the script has one.
     pub fn other_record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
         match &mut self.export {
             Some(export) if db_export::exports(record) => export.record(py, record),
@@ -181,7 +180,7 @@ impl Handlers {
         }
     }
 
-    /// Calls the function that handles a sample, if there is one.
+    /// Calls the function that handles a sample, if the script has one.
     #[inline]
     pub fn sample(&mut self, py: Python<'_>, event: usize, record: &[u8]) -> Result<(), Raised> {
         let main = self.main.bind(py);
@@ -209,8 +208,8 @@ impl Handlers {
                     Known::Other(object) => {
                         let bound = function.bind(&object, String::new, |parameters| match handler.kind {
                             Kind::Tracepoint => Passing::to_unhandled(parameters),
-                            // If `process_event` does not have exactly one parameter, Python raises an exception at the
-                            // call.
+                            // `process_event` must have exactly one parameter. Otherwise, Python raises an exception at
+                            // the call.
                             Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
                         });
                         bound.map_err(|error| Raised::new(py, function, error.into()))?;
@@ -234,7 +233,7 @@ impl Handlers {
 }
 
 impl EventHandler {
-    /// Decides which values the function of the event gets.
+    /// Determines which values the function of the event gets.
     #[inline]
     fn bind(&mut self, function: &Bound<'_, PyAny>) -> Result<(), BindError> {
         let names = || self.arguments.field_names().map(str::to_owned).collect::<Vec<_>>();
@@ -243,7 +242,7 @@ impl EventHandler {
 }
 
 impl Raised {
-    /// Adds the name of `function` to its exception.
+    /// Adds the name of `function` to the exception that it raised.
     #[cold]
     pub fn new(py: Python<'_>, function: &Function, error: PyErr) -> Raised {
         Raised { function: function.name.bind(py).to_string(), error }

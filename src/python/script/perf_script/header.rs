@@ -1,4 +1,4 @@
-//! The values that all tracepoints have: time, CPU, task, call chain. Makes Python objects of them.
+//! The values that all tracepoints have, as Python objects: time, CPU, task, callchain.
 
 use std::{ptr, sync::Arc};
 
@@ -17,19 +17,19 @@ use super::{
     kept_dict::{KeptDict, is_unused_and_empty},
 };
 
-/// The largest number of tasks whose names are kept as Python objects.
+/// The maximum number of tasks whose names are kept as Python objects.
 const TASKS: usize = 1 << 14;
 
 /// Makes the values that all tracepoints have.
 pub struct HeaderValues {
     context: Arc<Context>,
-    /// The names of tasks, by thread id. All of them are dropped when any task changes.
+    /// The names of tasks by thread id. All names are dropped when any task changes.
     comms: FxHashMap<i32, Py<PyAny>>,
-    /// The number of changes of the context's tasks when `comms` was filled.
+    /// The number of changes of the context's tasks at the time when `comms` was filled.
     changes: u64,
-    /// The second of the last event's time, and its object.
+    /// The second of the last event's time, and the Python object of this number.
     secs: Option<(u64, Py<PyAny>)>,
-    /// The last empty list that was passed as a call chain.
+    /// The last empty list that was passed as a callchain.
     no_frames: Option<Py<PyList>>,
     chains: Chains,
 }
@@ -73,7 +73,7 @@ impl HeaderValues {
         objects.rare(py, sample.time() % 1_000_000_000)
     }
 
-    /// Returns the name of the sample's task. As in perf, a task without a known name has the name `:TID`.
+    /// Returns the name of the sample's task. As in perf, the name is `:TID` if it is not known.
     #[inline]
     pub fn comm(&mut self, py: Python<'_>, sample: &Sample<'_>) -> NewReference {
         let changes = self.context.task_changes();
@@ -102,7 +102,7 @@ impl HeaderValues {
         comm
     }
 
-    /// Returns an empty list: the last one, if the script has neither kept nor filled it.
+    /// Returns an empty list. If the script has neither kept nor filled the last empty list, returns it again.
     #[inline]
     fn empty_callchain<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyAny> {
         if let Some(list) = &self.no_frames
@@ -115,8 +115,8 @@ impl HeaderValues {
         list.into_any()
     }
 
-    /// Returns the call chain of a sample of the event with this index as a list of dicts, which is empty if none was
-    /// recorded.
+    /// Returns the callchain of a sample as a list of dicts; the list is empty if no callchain was recorded. `at` is
+    /// the index of the sample's event.
     #[inline]
     pub fn callchain<'py>(
         &mut self,
@@ -140,7 +140,7 @@ impl HeaderValues {
         Ok(PyList::new(py, entries)?.into_any())
     }
 
-    /// Sets the call chain as the value with the index `at` of a dict.
+    /// Sets the callchain as the value with the index `at` of a dict.
     #[inline]
     pub fn set_callchain(
         &mut self,
@@ -156,7 +156,7 @@ impl HeaderValues {
         let list = match self.chains.find(py, event, sample, &self.context, dict.held(at))? {
             Some(kept) => kept.into_any(),
             None => {
-                // The entries of the last call chain can be used again if this dict does not have them any more.
+                // The entries of the last callchain can be used again if this dict no longer refers to them.
                 dict.set(py, at, py.None().into_ptr())?;
                 self.new_callchain(py, sample)?
             }

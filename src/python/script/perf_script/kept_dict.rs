@@ -1,5 +1,5 @@
-//! A dict that is filled again for each event. It has the same keys for all events, so only values that have changed are set.
-//! If a script keeps or changes the dict, the next event gets a new one.
+//! A dict that is filled again for each event. Its keys are the same for all events, so only values that have changed
+//! are set. If a script keeps or changes the dict, the next event gets a new one.
 
 use std::ptr;
 
@@ -11,42 +11,42 @@ use pyo3::{
 
 use super::cache::NewReference;
 
-/// The dict of the last event, with the values that differ between events.
+/// The dict of the last event, and what is known about its values.
 pub struct KeptDict {
-    /// A dict with all keys in their order, and the values that are the same for all events. A copy of it already has
-    /// room for all values.
+    /// A dict with all keys in their order, and the values that are the same for all events. A copy of this dict
+    /// already has room for all values.
     template: Py<PyDict>,
     keys: Box<[Py<PyString>]>,
     dict: Option<Py<PyDict>>,
-    /// The version of the dict after its last change here.
+    /// The version of the dict after the last change that was made here.
     version: Option<u64>,
-    /// The value of each key in `dict`; null if it was not set yet. The dict has the references to them.
+    /// The value of each key in `dict`; null if it was not set yet. The dict owns the references to the values.
     held: Box<[*mut ffi::PyObject]>,
-    /// For each key, the number from which its value was made, if it was made from one.
+    /// For each key, the number from which its value was made; `None` if it was not made from a number.
     numbers: Box<[Option<u64>]>,
 }
 
-/// The number of references to a dict that no script has kept.
+/// Who refers to a dict that no script has kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holders {
-    /// Only this room has one.
+    /// Only this `KeptDict`.
     Own,
-    /// The second reference is in another dict of this room, which the script has not kept.
+    /// This `KeptDict`, and another dict of perf-prof that the script has not kept.
     OwnAndOuter,
 }
 
-/// Says whether a dict is that of the last event.
+/// Whether the next event gets the dict of the last event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It still has the values of the last event.
+    /// Yes: the dict still contains the values of the last event.
     Again,
-    /// It has the values of the template.
+    /// No: it is a new dict that contains the values of the template.
     New,
 }
 
 impl KeptDict {
-    /// Creates the dict. `keys` are the keys in `template` whose values will be set. If two of them have the same name, only
-    /// one of the two may be set.
+    /// Creates the dict. `keys` are the keys in `template` whose values will be set. If two of these keys have the same
+    /// name, only one of them may be set.
     pub fn new(template: Py<PyDict>, keys: impl IntoIterator<Item = Py<PyString>>) -> KeptDict {
         let keys: Box<[_]> = keys.into_iter().collect();
         let held = vec![ptr::null_mut(); keys.len()].into();
@@ -59,7 +59,7 @@ impl KeptDict {
         if self.is_unused(py, holders) { Ok(Begun::Again) } else { self.renew(py).map(|()| Begun::New) }
     }
 
-    /// Takes a new dict, whatever the script has done with the last one.
+    /// Makes a new dict, whatever the script has done with the last one.
     pub fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         self.dict = Some(self.template.bind(py).copy()?.unbind());
         self.held.fill(ptr::null_mut());
@@ -80,7 +80,7 @@ impl KeptDict {
         })
     }
 
-    /// Sets the value of the key with this index, and releases the reference to the value.
+    /// Sets the value of the key with this index. Consumes the reference to the value.
     #[inline]
     pub fn set(&mut self, py: Python<'_>, at: usize, value: NewReference) -> PyResult<()> {
         let (Some(dict), false) = (&self.dict, value.is_null()) else { return Err(PyErr::fetch(py)) };
@@ -99,8 +99,8 @@ impl KeptDict {
         Ok(())
     }
 
-    /// Sets a value that `make` creates from a number, unless the key already has the value of this number. The value must be
-    /// immutable, such as an int or a str.
+    /// Sets a value that `make` creates from a number. Does nothing if the key already has the value of this number.
+    /// The value must be immutable, such as an int or a str.
     #[inline]
     pub fn set_of_number(
         &mut self,
@@ -117,20 +117,20 @@ impl KeptDict {
         Ok(())
     }
 
-    /// Sets an empty list as the value of the key with this index. It is the list of the last event, unless the script has
-    /// kept or filled it.
+    /// Sets an empty list as the value of the key with this index. If the script has neither kept nor filled the empty
+    /// list of the last event, this list is used again.
     #[inline]
     pub fn set_empty_list(&mut self, py: Python<'_>, at: usize) -> PyResult<()> {
         if is_unused_and_empty(py, self.held[at]) { Ok(()) } else { self.set(py, at, PyList::empty(py).into_ptr()) }
     }
 
-    /// Returns a borrowed reference to the present value of the key with this index, or null.
+    /// Returns a borrowed reference to the present value of the key with this index; null if it was not set yet.
     #[inline]
     pub fn held(&self, at: usize) -> *mut ffi::PyObject {
         self.held[at]
     }
 
-    /// Returns the dict after all values were set.
+    /// Returns the dict, after all values have been set.
     #[inline]
     pub fn end<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyDict> {
         let dict = match &self.dict {
@@ -142,15 +142,15 @@ impl KeptDict {
     }
 }
 
-/// Returns whether an object is an empty list to which there is only one reference. `list` is a live list, or null.
+/// Returns whether an object is an empty list to which only one reference exists. `list` is a live list, or null.
 #[inline]
 pub fn is_unused_and_empty(_: Python<'_>, list: *mut ffi::PyObject) -> bool {
     // SAFETY: the GIL is held, and the list is a live object.
     !list.is_null() && unsafe { ffi::Py_REFCNT(list) == 1 && ffi::PyList_GET_SIZE(list) == 0 }
 }
 
-/// Returns whether an object is a list of only this tuple, to which there is only one reference. `list` is a live list,
-/// or null.
+/// Returns whether an object is a list that contains only this tuple, and to which only one reference exists. `list` is
+/// a live list, or null.
 #[inline]
 pub fn is_unused_list_of(_: Python<'_>, list: *mut ffi::PyObject, item: &Py<PyTuple>) -> bool {
     // SAFETY: the GIL is held, and the list is a live object. It has an item if its size is 1.
@@ -162,8 +162,8 @@ pub fn is_unused_list_of(_: Python<'_>, list: *mut ffi::PyObject, item: &Py<PyTu
         }
 }
 
-/// Returns the version of a dict: CPython changes it with each change of the dict (PEP 509). Returns `None` from Python
-/// 3.14 on, which has no versions.
+/// Returns the version of a dict. CPython changes the version with each change of the dict (PEP 509). Returns `None`
+/// from Python 3.14 on, which has no versions.
 #[inline]
 pub fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
     #[cfg(not(Py_3_14))]

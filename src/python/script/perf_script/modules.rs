@@ -1,5 +1,5 @@
-//! Makes the Python modules Core, Util and EventClass importable without an installed perf, for scripts of `perf
-//! script`. Also sets PERF_EXEC_PATH, because scripts look for modules there.
+//! Makes the Python modules Core, Util and EventClass importable for scripts of `perf script`, without an installed
+//! perf. Also sets PERF_EXEC_PATH, because scripts search modules there.
 
 use std::{
     env,
@@ -35,11 +35,11 @@ static EMBEDDED: [EmbeddedModule; 3] = [
     },
 ];
 
-/// The end of the path of the folder in which perf installs its own modules Core, Util and EventClass.
+/// The last components of the folder in which perf installs its own modules Core, Util and EventClass.
 const FOLDER_OF_PERF: &str = "Perf-Trace-Util/lib/Perf/Trace";
 
 /// Makes the modules importable and sets PERF_EXEC_PATH. Must be called before the script's folder is in `sys.path`.
-/// Otherwise files there would run instead of the modules that are imported here.
+/// Otherwise files in this folder could run instead of the modules that are imported here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let machinery = py.import("importlib.machinery")?;
     let finder = Finder {
@@ -47,7 +47,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         source_lines: py.import("linecache")?.getattr("cache")?.unbind(),
     };
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, finder))?;
-    // Python has already copied the environment to `os.environ`, so `set_var` would have no effect there.
+    // Python has already copied the environment to `os.environ`, so Rust's `set_var` would have no effect there.
     let environ = py.import("os")?.getattr("environ")?;
     if !environ.call_method1("get", ("PERF_EXEC_PATH",))?.is_truthy()? {
         environ.set_item("PERF_EXEC_PATH", exec_path().as_os_str())?;
@@ -56,7 +56,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Returns the folder that `perf --exec-path` prints. It contains the scripts of the installed perf. If perf is not
-/// installed, returns the folder where they usually are.
+/// installed, returns the usual folder.
 pub fn exec_path() -> PathBuf {
     match env::var_os("PERF_EXEC_PATH").filter(|path| !path.is_empty()) {
         Some(path) => path.into(),
@@ -64,11 +64,10 @@ pub fn exec_path() -> PathBuf {
     }
 }
 
-/// The folders of perf's files in the prefix of an installation: by perf's own Makefile, and in Debian.
+/// The folders of perf's files below the prefix of an installation: in perf's own Makefile, and in Debian.
 const EXEC_FOLDERS: [&str; 2] = ["libexec/perf-core", "lib/perf-core"];
 
-/// Returns the folder of perf's files. It is in the same prefix as an executable `perf` in one of the folders of
-/// `path`.
+/// Returns the folder of perf's files. It has the same prefix as an executable `perf` in one of the folders of `path`.
 fn installed_in(path: &OsStr) -> PathBuf {
     let programs = env::split_paths(path).filter(|folder| folder.is_absolute() && folder.join("perf").is_file());
     let prefixes: Vec<PathBuf> = programs.filter_map(|folder| folder.parent().map(Path::to_owned)).collect();
@@ -81,15 +80,15 @@ fn installed_in(path: &OsStr) -> PathBuf {
 /// Finds the modules for the `import` statement. An object of `sys.meta_path`.
 #[pyclass(frozen)]
 struct Finder {
-    /// The class `importlib.machinery.PathFinder`, which looks for modules in folders.
+    /// The class `importlib.machinery.PathFinder`, which searches modules in folders.
     path_finder: Py<PyAny>,
-    /// `linecache.cache`, from which tracebacks take the lines of source files.
+    /// `linecache.cache`, from which tracebacks take source lines.
     source_lines: Py<PyAny>,
 }
 
 #[pymethods]
 impl Finder {
-    /// Returns the spec of one of the modules. A module of the user with the same name is preferred, for example a file
+    /// Returns the spec of one of the modules. A module of the user with the same name comes first, for example a file
     /// beside the script. A module of an installed perf is not used.
     #[pyo3(signature = (fullname, path = None, target = None))]
     fn find_spec<'py>(
@@ -105,7 +104,7 @@ impl Finder {
         };
         let folders = folders_of_the_user(py)?;
         let found = self.path_finder.bind(py).call_method1("find_spec", (fullname, folders))?;
-        // A folder without `__init__.py` has no loader. As in Python, a module is preferred to such a folder.
+        // A folder without `__init__.py` has no loader. As in Python, a module comes before such a folder.
         if !found.is_none() && !found.getattr("loader")?.is_none() {
             return Ok(Some(found));
         }
@@ -113,7 +112,8 @@ impl Finder {
     }
 }
 
-/// Returns the entries of `sys.path` in which the user's modules may be: all except the folder of perf's modules.
+/// Returns the entries of `sys.path` that may contain the user's modules: all entries except the folder of perf's
+/// modules.
 fn folders_of_the_user(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let folders = PyList::empty(py);
     for folder in py.import("sys")?.getattr("path")?.try_iter()? {

@@ -1,4 +1,4 @@
-//! The parameters of a Python function, for deciding how to call it.
+//! The parameters of a Python function. They determine how the function is called.
 
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
@@ -6,7 +6,7 @@ use pyo3::{
     types::PyDict,
 };
 
-/// The parameters of a function, without `self` if it is a bound method.
+/// The parameters of a function. If it is a bound method, `self` is not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     /// The parameters that can be passed by position.
@@ -22,7 +22,7 @@ pub struct Parameters {
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// The name of the parameter.
     pub name: String,
     /// Whether it must be passed.
     pub need: Need,
@@ -31,30 +31,30 @@ pub struct Parameter {
 /// Whether a parameter must be passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It has no default value.
+    /// The parameter must be passed, because it has no default value.
     Required,
-    /// It has a default value.
+    /// The parameter has a default value.
     Optional,
 }
 
 /// Whether a function takes any number of further arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rest {
-    /// It takes no further arguments.
+    /// No.
     #[default]
     None,
-    /// It takes all further arguments.
+    /// Yes, all further arguments.
     Taken,
 }
 
 impl Parameters {
-    /// Returns the parameters of a callable, or `None` if Python does not know them, as for most functions of extension
-    /// modules. Fails with the exception of a callable that computes its own signature.
+    /// Returns the parameters of a callable. Returns `None` if Python does not know them, as for most functions of
+    /// extension modules. If the callable computes its own signature, fails with the exception that this raises.
     pub fn of(function: &Bound<'_, PyAny>) -> PyResult<Option<Parameters>> {
         let py = function.py();
         let inspect = py.import("inspect")?;
         let signature = match inspect.call_method1("signature", (function,)) {
-            // The documented exceptions for callables without a signature.
+            // Python documents these exceptions for callables without a signature.
             Err(error) if error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyTypeError>(py) => {
                 return Ok(None);
             }
@@ -79,14 +79,14 @@ impl Parameters {
     }
 }
 
-/// Returns where the function was defined, for messages: `file:line`, or `None` if that is not known.
+/// Returns where the function was defined, for messages: `file:line`; `None` if this is not known.
 pub fn place(function: &Bound<'_, PyAny>) -> Option<String> {
     let code = function.getattr("__code__").ok()?;
     let file: String = code.getattr("co_filename").ok()?.extract().ok()?;
     Some(format!("{file}:{}", code.getattr("co_firstlineno").ok()?.extract::<u32>().ok()?))
 }
 
-/// Returns the callable of this name in `module`, if there is one.
+/// Returns the callable of this name in `module`; `None` if there is none.
 pub fn callable<'py>(module: &Bound<'py, PyDict>, name: &str) -> Option<Bound<'py, PyAny>> {
     module.get_item(name).ok().flatten().filter(|found| found.is_callable())
 }

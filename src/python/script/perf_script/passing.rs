@@ -1,6 +1,6 @@
-//! Decides which values a handler gets, and in which order, from the parameters of the handler. perf passes as many
-//! values by position as the handler has parameters. If this does not fit the event's fields in this kernel, the values
-//! are passed by name. Does not know Python.
+//! Determines from the parameters of a handler which values it gets, and in which order. perf passes as many values by
+//! position as the handler has parameters. If this does not fit the fields of the event in this kernel, the values are
+//! passed by name. Does not know Python.
 
 use super::parameters::{Need, Parameters, Rest};
 
@@ -17,7 +17,7 @@ pub enum Value {
     Sample,
 }
 
-/// The values that all tracepoints have, in the order of the parameters of a handler.
+/// The values that all tracepoints have. The order is that of a handler's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
     /// `event_name`: `system__name`.
@@ -38,8 +38,8 @@ pub enum Common {
     Callchain,
 }
 
-/// The values that all tracepoints have, with the names of their parameters. Scripts from before 2014 do not have the
-/// last parameter, the call chain.
+/// The values that all tracepoints have, and the names of their parameters. Scripts from before 2014 do not have the
+/// last parameter, the callchain.
 const COMMON: [(&str, Common); 8] = [
     ("event_name", Common::EventName),
     ("context", Common::Context),
@@ -51,7 +51,7 @@ const COMMON: [(&str, Common); 8] = [
     ("common_callchain", Common::Callchain),
 ];
 
-/// The parameter after the fields.
+/// The name of the parameter after the fields.
 const SAMPLE: &str = "perf_sample_dict";
 
 /// The values that a handler gets.
@@ -63,7 +63,7 @@ pub struct Passing {
     pub named: Vec<(String, Value)>,
 }
 
-/// Says why a handler cannot be called with the values of its event.
+/// Why a handler cannot be called with the values of its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The parameters that are neither a common value nor a field of the event.
@@ -75,8 +75,8 @@ pub struct Mismatch {
 }
 
 impl Passing {
-    /// Decides which values a function with these parameters gets. A function whose parameters are not known gets all
-    /// values except the sample. `fields` are the names of the event's fields.
+    /// Determines which values a function with these parameters gets. A function whose parameters are not known gets all
+    /// values except the sample. `fields` contains the names of the event's fields.
     pub fn to(parameters: Option<&Parameters>, fields: &[String]) -> Result<Passing, Mismatch> {
         let all: Vec<Value> = common_values(COMMON.len()).chain((0..fields.len()).map(Value::Field)).collect();
         let Some(parameters) = parameters else { return Ok(Passing { positional: all, named: Vec::new() }) };
@@ -96,8 +96,8 @@ impl Passing {
         }
     }
 
-    /// Decides which values `trace_unhandled(event_name, context, event_fields_dict[, perf_sample_dict])` gets. In
-    /// scripts from before 2012, it has the common values instead of the dict.
+    /// Determines which values `trace_unhandled(event_name, context, event_fields_dict[, perf_sample_dict])` gets. In
+    /// scripts from before 2012, it gets the common values instead of the dict.
     pub fn to_unhandled(parameters: Option<&Parameters>) -> Result<Passing, Mismatch> {
         let first = [Value::Common(Common::EventName), Value::Common(Common::Context)];
         let count = parameters.map_or(3, |parameters| match parameters.rest {
@@ -123,14 +123,14 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     if positional.len() < old && !takes_names {
         return Err(mismatch);
     }
-    // The eighth parameter is the call chain. In scripts from before 2014, it is the first field.
+    // The eighth parameter is the callchain. In scripts from before 2014, the eighth parameter is the first field.
     let has_callchain =
         positional.get(old).is_some_and(|eighth| eighth.name != SAMPLE && field_named(&eighth.name, fields).is_none());
     let common = if has_callchain { COMMON.len() } else { old.min(positional.len()) };
     let mut passing = Passing { positional: common_values(common).collect(), named: Vec::new() };
     for (at, parameter) in positional.iter().chain(by_name).enumerate().skip(common) {
         match value_named(&parameter.name, fields) {
-            // If a parameter before this one keeps its default value, this value cannot be passed by position.
+            // If an earlier parameter keeps its default value, this value cannot be passed by position.
             Some(value) if passing.positional.len() == at && at < positional.len() => passing.positional.push(value),
             Some(value) => passing.named.push((parameter.name.clone(), value)),
             None if parameter.need == Need::Required => mismatch.unknown.push(parameter.name.clone()),
@@ -141,7 +141,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
         return Err(mismatch);
     }
     if *named_rest == Rest::Taken {
-        // A function with fewer than seven positional parameters gets the other common values by name.
+        // A function with fewer than seven positional parameters gets the remaining common values by name.
         let common = COMMON.iter().map(|&(name, common)| (name, Value::Common(common)));
         let common = common.filter(|_| positional.len() < old);
         let fields = fields.iter().enumerate().map(|(at, name)| (name.as_str(), Value::Field(at)));
@@ -156,7 +156,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     Ok(passing)
 }
 
-/// Returns the first `count` common values: values that all tracepoints have.
+/// Returns the first `count` values that all tracepoints have.
 fn common_values(count: usize) -> impl Iterator<Item = Value> {
     COMMON[..count].iter().map(|&(_, common)| Value::Common(common))
 }
@@ -170,7 +170,8 @@ fn value_named(name: &str, fields: &[String]) -> Option<Value> {
     }
 }
 
-/// Returns the index of a field. The parameter of a field whose name is a Python keyword has an underscore: `from_`.
+/// Returns the index of a field. If its name is a Python keyword, the name of the parameter ends with an underscore:
+/// `from_`.
 fn field_named(name: &str, fields: &[String]) -> Option<usize> {
     let find = |name: &str| fields.iter().position(|field| field == name);
     find(name).or_else(|| find(name.strip_suffix('_')?))
@@ -197,7 +198,8 @@ mod tests {
         Parameters { positional: required(&[&common, names].concat()), ..Parameters::default() }
     }
 
-    /// Returns the values after the common values as text: those by position, then those by name.
+    /// Returns the values after the common ones as text: first those that are passed by position, then those that are
+    /// passed by name.
     fn shown(parameters: &Parameters) -> String {
         match Passing::to(Some(parameters), &fields()) {
             Ok(passing) => {

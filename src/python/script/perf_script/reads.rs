@@ -1,5 +1,5 @@
-//! Finds out what a handler reads of its arguments, so that perf-prof makes only what the handler needs.
-//! `python/perf_prof/_reads.py` examines the handler's bytecode.
+//! Finds out what a handler reads of its arguments, so that perf-prof makes only these values.
+//! `python/perf_prof/_reads.py` examines the bytecode of the handler.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use pyo3::{
 pub enum Read {
     /// Nothing.
     Nothing,
-    /// Only these items of the argument, which is a dict.
+    /// The argument is a dict, and the function reads only these items.
     Items(Arc<[Path]>),
-    /// Possibly all of it.
+    /// Possibly everything.
     Whole,
 }
 
-/// The keys of an item: a key of the dict, or a key of the dict and a key of a dict in it.
+/// The keys that lead to an item: a key of the dict, or a key of the dict and a key of the dict in it.
 pub type Path = Vec<String>;
 
-/// What a function reads. It is valid as long as the function has the same code.
+/// What a function reads. Valid as long as the code of the function does not change.
 pub struct Reads {
-    /// What the function reads of each argument, in the order of the call.
+    /// What the function reads of each argument, in the order of the arguments.
     pub arguments: Vec<Read>,
     /// `None` if the function may read everything of all arguments.
     examined: Option<Examined>,
@@ -35,15 +35,16 @@ pub struct Reads {
 struct Examined {
     function: Py<PyFunction>,
     code: Py<PyAny>,
-    /// The number of imported modules at the time of the examination. A module that is imported later may look at frames.
+    /// The number of imported modules at the time of the examination. A module that is imported later may inspect the
+    /// function's frame.
     modules: ffi::Py_ssize_t,
 }
 
 impl Reads {
-    /// Examines a function that gets `positional` arguments by position, and others by these names.
+    /// Examines a function that gets `positional` arguments by position, and the other arguments by these names.
     pub fn of(function: &Bound<'_, PyAny>, positional: usize, names: &Bound<'_, PyTuple>) -> Reads {
         let all = positional + names.len();
-        // If the code cannot be examined, everything is made.
+        // If the code cannot be examined, all values are made.
         match Reads::examine(function, positional, names) {
             Ok(Some(reads)) if reads.arguments.len() == all => reads,
             _ => Reads { arguments: vec![Read::Whole; all], examined: None },
@@ -66,8 +67,8 @@ impl Reads {
         Ok(Some(Reads { arguments: found.into_iter().map(read).collect(), examined }))
     }
 
-    /// Returns whether the function still has the code that was examined, and no module was imported since. A script can
-    /// replace the code of a function.
+    /// Returns whether the result is still valid: a script can replace the code of the function. It is valid if the
+    /// code is the same, and no module was imported since the examination.
     #[inline]
     pub fn hold(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held, and the function is a live object of this type. The result is only compared.
@@ -76,14 +77,14 @@ impl Reads {
         self.examined.as_ref().is_none_or(is_same)
     }
 
-    /// Returns the object that stands for arguments that are not read.
+    /// Returns the object that stands for an argument that is not read.
     pub fn not_read(py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(py.import("perf_prof._reads")?.getattr("NOT_READ")?.unbind())
     }
 }
 
 impl Read {
-    /// Returns whether both are the same read of the same function.
+    /// Returns whether `other` is the same result of the same examination.
     #[inline]
     pub fn is(&self, other: &Read) -> bool {
         match (self, other) {

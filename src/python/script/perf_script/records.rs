@@ -1,5 +1,5 @@
-//! Calls the functions for records other than samples: throttling, context switches, errors in hardware traces, and the
-//! counts of `perf stat record`.
+//! Calls the script's functions for records that are not samples: throttling, context switches, errors in hardware
+//! traces, and the counts of `perf stat record`.
 
 use perf_prof_format::{
     abi::{
@@ -21,10 +21,10 @@ use pyo3::{
 
 use super::{super::event, function::Function, handlers::Raised};
 
-/// The process id of the host. Virtual machines have other ids.
+/// The process id that stands for the host. Virtual machines have other ids.
 const HOST: i32 = -1;
 
-/// The functions for records.
+/// The functions of the script for records that are not samples.
 pub struct RecordFunctions {
     throttle: Function,
     unthrottle: Function,
@@ -36,16 +36,16 @@ pub struct RecordFunctions {
 /// The counts of a recording of `perf stat record`, and the functions that get them.
 struct CountFunctions {
     counts: StatCounts,
-    /// The functions of the events, each with the index of its attr.
+    /// The functions of the events, each with the index of the event's attr.
     events: Vec<(usize, Function)>,
     interval: Function,
-    /// The first error for a count that cannot be used. Further errors are not reported, because a damaged recording
-    /// may have millions of them.
+    /// The first error about a count that cannot be used. Further errors are not reported: a damaged recording may
+    /// contain millions of them.
     failure: Option<StatError>,
 }
 
 impl RecordFunctions {
-    /// Returns which records these functions and the database export get.
+    /// Returns which records these functions and the database export need.
     pub fn records() -> OtherRecords {
         let own = [
             PERF_RECORD_THROTTLE,
@@ -53,7 +53,7 @@ impl RecordFunctions {
             PERF_RECORD_SWITCH,
             PERF_RECORD_SWITCH_CPU_WIDE,
             PERF_RECORD_AUXTRACE_ERROR,
-            // For the database export.
+            // The database export needs these records.
             PERF_RECORD_COMM,
             PERF_RECORD_FORK,
         ];
@@ -71,8 +71,8 @@ impl RecordFunctions {
                     .iter()
                     .zip(&run.events)
                     .map(|(attr, event)| {
-                        // As in perf, only colons are replaced. If other characters remain, the script can define the
-                        // function only through globals().
+                        // As in perf, only colons are replaced. If the name contains other special characters, the
+                        // script can define the function only through globals().
                         let name = format!("stat__{}", event.real_name().replace(':', "_"));
                         (attr.index, Function::new(py, &name))
                     })
@@ -90,13 +90,13 @@ impl RecordFunctions {
         }
     }
 
-    /// Returns whether the script has a function for records, apart from those for counts.
+    /// Returns whether the script has a function for these records. Functions for counts do not matter here.
     pub fn is_any_defined(&self, main: &Bound<'_, PyDict>) -> bool {
         let functions = [&self.throttle, &self.unthrottle, &self.context_switch, &self.auxtrace_error];
         functions.iter().any(|function| function.look_up(main).is_some())
     }
 
-    /// Calls the function for a record, if the script has it.
+    /// Calls the function for a record, if the script defines it.
     pub fn record(&mut self, main: &Bound<'_, PyDict>, run: &About, record: &[u8]) -> Result<(), Raised> {
         let trailer = run.trailers.of(record);
         let called = match record_type(record) {
@@ -150,15 +150,15 @@ impl RecordFunctions {
             SwitchDirection::OutPreempted => (true, true),
         };
         let time = switch.sample_id.time.unwrap_or(0);
-        // Virtual machines write no records of this type, so `machine_pid2` and `vcpu` are always unknown.
+        // Virtual machines write no records of this type. So `machine_pid2` and `vcpu` have the values for unknown.
         let called = object.call1((time, cpu, pid, tid, np_pid, np_tid, HOST, out, preempted, 0, -1));
         called.map(drop).map_err(|error| (function, error))
     }
 }
 
 impl CountFunctions {
-    /// Adds a record with counts. The last record of a round calls `stat__EVENT(cpu, thread, time, val, ena, run)` for
-    /// each event, thread and CPU, and then `stat__interval(time)`.
+    /// Adds a record that contains counts. The last record of a round calls `stat__EVENT(cpu, thread, time, val, ena,
+    /// run)` for each event, thread and CPU, and then `stat__interval(time)`.
     fn record(&mut self, main: &Bound<'_, PyDict>, record: &[u8]) -> Result<(), (&Function, PyErr)> {
         let round = match self.counts.add(record) {
             Ok(Some(round)) => round,
@@ -185,7 +185,7 @@ impl CountFunctions {
     }
 }
 
-/// The task and the CPU of a record. Values that were not recorded are -1.
+/// The task and the CPU of a record; -1 for values that were not recorded.
 struct Task {
     pid: i32,
     tid: i32,

@@ -25,12 +25,12 @@ use super::{
     reads::{Path, Read},
 };
 
-/// The size of the attr in perf 6.1, in bytes. Scripts always get this number of bytes, whatever the size of the attr
-/// in the recording is.
+/// The size of the attr in perf 6.1, in bytes. Scripts always get this number of bytes, even if the attr in the
+/// recording has another size.
 const ATTR: usize = 128;
 
-/// The rare members. A sample with one of them has further entries in the dict `sample`, or further texts. Most
-/// recordings have none of these members.
+/// Rare sample members. A sample that contains one of them has further entries in the dict `sample`, or further texts.
+/// Most recordings contain none of them.
 const RARE: u64 = PERF_SAMPLE_READ
     | PERF_SAMPLE_ADDR
     | PERF_SAMPLE_WEIGHT
@@ -42,33 +42,33 @@ const RARE: u64 = PERF_SAMPLE_READ
     | PERF_SAMPLE_REGS_USER
     | PERF_SAMPLE_REGS_INTR;
 
-/// Makes the dicts of samples.
+/// Makes the dict `perf_sample_dict` for samples.
 pub struct SampleDict {
     run: Arc<About>,
     events: Vec<EventPart>,
-    /// The data source of the last sample, with its text.
+    /// The data source of the last sample, and its text.
     data_source: (u64, Py<PyString>),
-    /// The counters of a sample without recorded counters: as in perf, one tuple of zeros.
+    /// The counters of a sample without recorded counters. As in perf, this is one tuple of zeros.
     no_counts: Py<PyTuple>,
 }
 
-/// The part of the dict that is the same for all samples of an event.
+/// What the dicts of all samples of an event have in common.
 struct EventPart {
     name: Py<PyString>,
     attr: Py<PyBytes>,
     address: Address,
-    /// The dicts of earlier samples without rare members. There are four combinations: with or without a mapping, and
-    /// with or without a symbol.
+    /// The dicts of earlier samples without rare members, for the four combinations: with or without a mapping, with or
+    /// without a symbol.
     earlier: [Option<Earlier>; 4],
 }
 
-/// The dict of all values, and the dict `sample` in it.
+/// The dict of all values, and the dict `sample` that it contains.
 struct Earlier {
     all: KeptDict,
     numbers: KeptDict,
 }
 
-/// The keys of the values that differ between the samples of an event.
+/// The keys whose values differ between the samples of an event.
 const KEYS: [&str; 12] = [
     "sample",
     "raw_buf",
@@ -92,7 +92,7 @@ const CALLCHAIN: usize = 9;
 const BRSTACK: usize = 10;
 const BRSTACKSYM: usize = 11;
 
-/// The same for the dict `sample`.
+/// The keys in the dict `sample` whose values differ between the samples of an event.
 const NUMBER_KEYS: [&str; 8] = ["pid", "tid", "cpu", "ip", "time", "period", "values", "cpumode"];
 const PID: usize = 0;
 const TID: usize = 1;
@@ -103,15 +103,16 @@ const PERIOD: usize = 5;
 const VALUES: usize = 6;
 const CPUMODE: usize = 7;
 
-/// The values that a function reads, as bits: one for each of `KEYS`, and then one for each of `NUMBER_KEYS`.
+/// The values that a function reads, as bits. There is a bit for each of `KEYS`, followed by a bit for each of
+/// `NUMBER_KEYS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted(u32);
 
 impl Wanted {
     const ALL: Wanted = Wanted(u32::MAX);
 
-    /// Returns which values are among what a function reads of the dict. The names of the mapping and of the symbol always
-    /// come together, because they decide which keys the dict has.
+    /// Returns which of the values the function reads, according to `read`. The names of the mapping and of the symbol
+    /// always belong to them, because they determine which keys the dict has.
     pub fn of(read: &Read) -> Wanted {
         let Read::Items(paths) = read else { return Wanted::ALL };
         let numbers = ((1 << NUMBER_KEYS.len()) - 1) << KEYS.len();
@@ -162,7 +163,8 @@ impl SampleDict {
         })
     }
 
-    /// Makes the dict of a sample. Only the `wanted` items have the values of this sample, unless it has rare members.
+    /// Makes the dict of a sample. Only the `wanted` items get the values of this sample. If it contains rare members,
+    /// all items do.
     pub fn make<'py>(
         &mut self,
         py: Python<'py>,
@@ -182,14 +184,15 @@ impl SampleDict {
             None => Earlier::new(py, self.all(py, event, sample, place)?, self.numbers(py, event, sample)?),
         };
         let filled = earlier.fill(py, wanted, of, makers, (place, &self.no_counts));
-        // Samples with rare members have further values, which are different in each of them.
+        // A sample with rare members has further values, which differ from sample to sample. So its dicts are not used
+        // again.
         if !has_rare {
             self.events[event].earlier[shape] = Some(earlier);
         }
         filled
     }
 
-    /// Makes a dict with all keys. [`Earlier::fill`] then sets the values that differ between samples.
+    /// Makes a dict with all keys. Afterwards, [`Earlier::fill`] sets the values that differ between samples.
     fn all<'py>(
         &self,
         py: Python<'py>,
@@ -232,8 +235,8 @@ impl SampleDict {
         Ok(all)
     }
 
-    /// Makes the dict `sample` with the numbers of the sample. Members that were not recorded are 0. [`Earlier::fill`] then
-    /// sets the numbers that differ between samples.
+    /// Makes the dict `sample` with the numbers of the sample; 0 for members that were not recorded. Afterwards,
+    /// [`Earlier::fill`] sets the numbers that differ between samples.
     fn numbers<'py>(&mut self, py: Python<'py>, event: usize, sample: &Sample<'_>) -> PyResult<Bound<'py, PyDict>> {
         let layout = &sample.event.layout;
         let number = |member| match layout.value(member, sample.record) {
@@ -354,7 +357,7 @@ fn set_numbers(
         true => dict.set_of_number(py, at, number, || objects.unsigned(py, number)),
         false => Ok(()),
     };
-    // As in perf, the ids of a task that has gone are 4294967295, not -1.
+    // As in perf, the ids of a task that no longer exists are 4294967295 and not -1.
     set(PID, (pid as u32).into())?;
     set(TID, (tid as u32).into())?;
     set(CPU, layout.cpu(sample.record).unwrap_or(u32::MAX).into())?;
@@ -372,7 +375,7 @@ fn set_numbers(
     Ok(())
 }
 
-/// Adds the values of the counters: a tuple of id, value and number of lost samples for each.
+/// Adds the values of the counters: a tuple (id, value, number of lost samples) for each counter.
 fn set_counts(py: Python<'_>, dict: &Bound<'_, PyDict>, sample: &Sample<'_>) -> PyResult<()> {
     let reading = sample.event.layout.reading(sample.record).unwrap_or_default();
     for (key, time) in
@@ -390,13 +393,13 @@ fn set_counts(py: Python<'_>, dict: &Bound<'_, PyDict>, sample: &Sample<'_>) -> 
     dict.set_item(intern!(py, "values"), PyList::new(py, values.collect::<Vec<_>>())?)
 }
 
-/// Returns the text of registers: their names, padded to 5 characters, and their values.
+/// Returns the text of registers: the names, padded to 5 characters, and the values.
 fn registers_text(registers: &Registers<'_>, set: RegisterSet) -> String {
     let mut text = String::new();
     for (bit, value) in registers.iter() {
         let name = set.name(registers.abi, bit);
         let name = match (name, set) {
-            // perf writes the names of x86 in capital letters.
+            // perf writes the register names of x86 in capital letters.
             (Some(name), RegisterSet::X86) => name.to_ascii_uppercase(),
             (Some(name), _) => name.to_owned(),
             (None, _) => "unknown".to_owned(),

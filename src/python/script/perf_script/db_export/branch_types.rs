@@ -1,4 +1,4 @@
-//! The kinds of branches in hardware traces, with the numbers that samples in a database refer to.
+//! The kinds of branches in hardware traces, and the numbers that samples in a database refer to.
 
 /// The bits of `PERF_IP_FLAG_*` in `tools/perf/util/event.h`.
 mod flag {
@@ -18,7 +18,7 @@ mod flag {
 
 use flag::*;
 
-/// The kinds, without those that also begin or end a trace.
+/// The plain kinds, which neither begin nor end a trace.
 const KINDS: [(u32, &str); 16] = [
     (0, "no branch"),
     (BRANCH | CALL, "call"),
@@ -38,8 +38,8 @@ const KINDS: [(u32, &str); 16] = [
     (BRANCH | CALL | VM_EXIT, "vm exit"),
 ];
 
-/// Returns all kinds, with their names: first the plain ones, then those that begin or end a trace. An unconditional
-/// jump cannot begin or end a trace.
+/// Returns all kinds with their names: first the plain kinds, then the kinds that begin or end a trace. An
+/// unconditional jump cannot begin or end a trace.
 pub fn all() -> impl Iterator<Item = (u32, String)> {
     let plain = KINDS.iter().map(|&(kind, name)| (kind, name.to_owned()));
     let traced = KINDS.iter().filter(|(kind, _)| can_be_traced(*kind)).flat_map(|&(kind, name)| {

@@ -1,11 +1,11 @@
-//! The tree of call paths: each node is a function that was called from its parent.
+//! The tree of call paths. Each node is a function that the function of its parent called.
 
 use std::collections::HashMap;
 
-/// The index of a node in [`CallPaths`]. The root has the index 0.
+/// The index of a node in [`CallPaths`]. The index of the root is 0.
 type PathIndex = usize;
 
-/// The function of a node: a symbol, or an address that has no symbol.
+/// The function of a node: a symbol, or an address without a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
     /// The id of the symbol in the database.
@@ -14,7 +14,7 @@ pub enum Callee {
     Address(u64),
 }
 
-/// A row of the table of call paths.
+/// A row of the table `call_paths`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub id: u64,
@@ -38,7 +38,7 @@ pub struct CallPaths {
 struct Node {
     parent: PathIndex,
     callee: Callee,
-    /// The id in the database; 0 if the node has no row yet.
+    /// The id in the database; 0 if no row was passed for the node yet.
     id: u64,
 }
 
@@ -46,7 +46,7 @@ struct Node {
 pub const ROOT: PathIndex = 0;
 
 impl CallPaths {
-    /// Creates a tree that has only its root.
+    /// Creates a tree that contains only the root.
     pub fn new() -> CallPaths {
         let root = Node { parent: ROOT, callee: Callee::Address(0), id: 0 };
         CallPaths { nodes: vec![root], children: HashMap::new(), last_id: 0 }
@@ -60,8 +60,8 @@ impl CallPaths {
         })
     }
 
-    /// Returns the id of a node, and the rows of all nodes on its path that have none yet. The row of a caller comes
-    /// before the rows of its callees.
+    /// Returns the id of a node, and the rows of all nodes on its path for which no row was passed yet. The row of a
+    /// caller comes before the rows of its callees.
     pub fn export(&mut self, path: PathIndex) -> (u64, Vec<Row>) {
         let mut pending = Vec::new();
         let mut at = path;

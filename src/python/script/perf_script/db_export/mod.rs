@@ -1,10 +1,10 @@
-//! Database export: a script that sets `perf_db_export_mode` gets the samples of events other than tracepoints as rows
-//! of the tables of a database. Each call of a function `NAME_table` passes one row. A row is passed just before the
-//! first row that contains its id.
+//! Database export. If a script sets `perf_db_export_mode`, it gets the samples of events other than tracepoints as
+//! rows of database tables. Each call of a function `NAME_table` passes one row. If a row contains the id of another
+//! row, the other row is passed first.
 //!
-//! `tables` finds and calls the functions. `tasks` keeps the threads and their names, and `task_rows` makes rows of
-//! them. `places` makes the rows of files and symbols, `call_paths` keeps the tree of callers. The rows and their order
-//! are those of `tools/perf/util/db-export.c`.
+//! `tables` finds and calls the functions. `tasks` keeps the threads and their names, and `task_rows` makes rows from
+//! them. `places` makes the rows of files and symbols, and `call_paths` keeps the tree of callers. The rows and their
+//! order are those of `tools/perf/util/db-export.c`.
 
 mod branch_types;
 mod call_paths;
@@ -33,10 +33,10 @@ use self::{
 };
 use super::Raised;
 
-/// The id of the machine. There is only one machine: the host.
+/// The id of the only machine: the host.
 const MACHINE: u64 = 1;
 
-/// Returns whether the export uses this record. It is a record other than a sample.
+/// Returns whether the export uses this record, which is not a sample.
 pub fn exports(record: &[u8]) -> bool {
     let kind = record_type(record);
     matches!(kind, PERF_RECORD_COMM | PERF_RECORD_FORK | PERF_RECORD_SWITCH | PERF_RECORD_SWITCH_CPU_WIDE)
@@ -59,13 +59,13 @@ pub struct Export {
     places: Places,
     /// The call paths; `None` if the script does not set `perf_db_export_callchains`.
     paths: Option<CallPaths>,
-    /// The id of each event; 0 if the event has no row yet.
+    /// The id of each event; 0 if no row was passed for the event yet.
     events: Vec<u64>,
     has_machine: bool,
 }
 
 impl Export {
-    /// Creates the export, and passes the rows that are the same in all databases.
+    /// Creates the export, and passes the rows that every database contains.
     pub fn new(main: &Bound<'_, PyDict>, run: &Arc<About>) -> Result<Export, Raised> {
         let export = Export {
             run: run.clone(),
@@ -83,7 +83,7 @@ impl Export {
         Ok(export)
     }
 
-    /// Passes the rows for a sample of the event with the index `at`.
+    /// Passes the rows of a sample. `at` is the index of its event.
     pub fn sample(&mut self, py: Python<'_>, at: usize, sample: &Sample<'_>) -> Result<(), Raised> {
         self.event(py, at)?;
         self.machine(py)?;
@@ -113,8 +113,8 @@ impl Export {
             None => Place::default(),
         };
         let cpu = layout.cpu(sample.record).map_or(-1, |cpu| i64::from(cpu as i32));
-        // These columns have values only in hardware traces: kinds of branches, transactions, counts of instructions
-        // and cycles.
+        // Only hardware traces provide values for these columns: kinds of branches, transactions, counts of
+        // instructions and cycles.
         let not_traced = number(0);
         let row = [
             number(id),
@@ -146,20 +146,20 @@ impl Export {
         self.tables.add(py, Table::Sample, &row)
     }
 
-    /// Notes the task of a sample that gets no row, as perf does.
+    /// Notes the task of a sample for which no row is passed, as perf does.
     pub fn note_task(&mut self, sample: &Sample<'_>) {
         let (pid, tid) = sample.pid_tid();
         self.tasks.find_or_create(pid, tid);
     }
 
-    /// Notes the new task or name in a record. For a context switch, passes its rows.
+    /// Notes the new task or the new name in a record. If the record is a context switch, passes its rows.
     pub fn record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
         let run = self.run.clone();
         let trailer = run.trailers.of(record);
         if let Some(switch) = Switch::parse(record, trailer) {
             return self.switch(py, &switch);
         }
-        // As in perf, the time of a record without a sample id is the highest time.
+        // As in perf, a record without a sample id gets the highest possible time.
         let time = trailer.and_then(|trailer| trailer.time(record)).unwrap_or(u64::MAX);
         match Record::parse(record) {
             Record::Comm { pid, tid, comm, exec } => {
@@ -222,7 +222,7 @@ impl Export {
         self.tables.add(py, Table::Machine, &[number(MACHINE), Cell::Number(-1), Cell::Text(b"")])
     }
 
-    /// Passes the rows of a sample's call path. Returns the id of the path; 0 if there is none.
+    /// Passes the rows of a sample's call path. Returns the id of the path; 0 if the sample has no call path.
     fn call_path(&mut self, py: Python<'_>, sample: &Sample<'_>) -> Result<u64, Raised> {
         let Some(mut paths) = self.paths.take() else { return Ok(0) };
         let found = self.find_call_path(py, sample, &mut paths);
@@ -254,9 +254,9 @@ impl Export {
     }
 }
 
-/// Returns true if the frame has the symbol that the file's symbol table has for the address, and false if it is an
-/// inlined function or its name comes from the source. The result can be false only for unwound frames, because only
-/// these frames have a source line.
+/// Returns whether the name of the frame is the one that the symbol table of the file contains for the address. Returns
+/// false for an inlined function, and for a name that comes from debug information. This is possible only for unwound
+/// frames, because only these have a source line.
 fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
     let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
     frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))

@@ -11,8 +11,8 @@ use super::{
     tables::{Cell, Table, Tables, number},
 };
 
-/// The place of an address: the id of the file, the id of the symbol, and the offset of the address from the symbol's
-/// start. All three are 0 if no mapping contains the address.
+/// The place of an address: the id of the file, the id of the symbol, and the offset of the address from the start of
+/// the symbol. All three are 0 if no mapping contains the address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub dso: u64,
@@ -20,17 +20,17 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// The start of the symbol `unknown`, which is made for an address without a symbol.
+/// Where the symbol `unknown` starts, which is made for an address without a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unnamed {
-    /// The symbol starts at the address's offset in the file.
+    /// At the offset of the address in the file.
     InFile,
-    /// The symbol starts at the address itself, as in perf's call chains. But if there is already a symbol at the
-    /// address's offset in the file, this symbol is used.
+    /// At the address itself, as in perf's callchains. But if a symbol exists already at the offset of the address in
+    /// the file, this symbol is used instead.
     Address,
 }
 
-/// The ids of the files and symbols that have rows.
+/// The ids of the files and symbols for which rows were passed.
 #[derive(Debug, Default)]
 pub struct Places {
     /// The ids of the files, by path and build id.
@@ -38,21 +38,21 @@ pub struct Places {
     symbols: HashMap<(u64, SymbolKey), u64>,
 }
 
-/// The identity of a symbol within its file.
+/// Identifies a symbol within its file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum SymbolKey {
     /// A symbol of the file's symbol table, by its start.
     Listed(u64),
-    /// A function that was inlined at this address of the file. As in perf, each address at which it was inlined has
-    /// its own symbol.
+    /// A function that was inlined at this address of the file. As in perf, an inlined function is a separate symbol at
+    /// each address where it was inlined.
     Inlined(u64, Arc<str>),
 }
 
-/// A symbol's start, end, binding and name.
+/// The start, the end, the binding and the name of a symbol.
 type SymbolRow<'a> = (u64, u64, u8, &'a str);
 
 impl Places {
-    /// Returns the place of an address, and passes its rows. Makes a symbol `unknown` for an address without a symbol;
+    /// Returns the place of an address, and passes its rows. For an address without a symbol, makes a symbol `unknown`;
     /// `unnamed` says where this symbol starts.
     pub fn of(
         &mut self,
@@ -128,8 +128,8 @@ fn row(symbol: &PerfFrameSymbol) -> SymbolRow<'_> {
     (extent.start, extent.end, extent.binding, &symbol.name)
 }
 
-/// Returns the name of a file without its folder. For code that a process generated, returns the name of the map, as
-/// perf does (`dso__set_basename()` in `tools/perf/util/dso.c`).
+/// Returns the name of a file without its folder. For code that a process has generated, returns the name of the map,
+/// as perf does (`dso__set_basename()` in `tools/perf/util/dso.c`).
 fn short_name(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.strip_prefix("perf-").and_then(|name| name.strip_suffix(".map")) {

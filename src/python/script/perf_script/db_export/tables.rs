@@ -1,4 +1,4 @@
-//! The script's functions for the rows of the tables, and the ids of the rows.
+//! The functions of the script to which the rows of tables are passed, and the ids of the rows.
 
 use pyo3::{
     prelude::*,
@@ -7,7 +7,7 @@ use pyo3::{
 
 use super::super::{super::event::text, Raised, parameters};
 
-/// The tables.
+/// The tables of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     Evsel,
@@ -42,7 +42,7 @@ impl Table {
 /// A value in one column of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell<'a> {
-    /// A number. All numbers are signed, so an address of the kernel is negative.
+    /// A number. All numbers are signed, so a kernel address is negative.
     Number(i64),
     Text(&'a [u8]),
 }
@@ -52,26 +52,26 @@ pub fn number(number: u64) -> Cell<'static> {
     Cell::Number(number as i64)
 }
 
-/// The script's functions, and the last id in each table.
+/// The functions of the script, and the last id in each table.
 pub struct Tables {
     functions: [Option<Py<PyAny>>; Table::ALL.len()],
     last: [u64; Table::ALL.len()],
 }
 
 impl Tables {
-    /// Looks up the functions. Rows have ids even in a table that has no function.
+    /// Looks up the functions. Rows of a table get ids even if the script has no function for this table.
     pub fn new(main: &Bound<'_, PyDict>) -> Tables {
         let function = |(_, name)| parameters::callable(main, name).map(Bound::unbind);
         Tables { functions: Table::ALL.map(function), last: [0; Table::ALL.len()] }
     }
 
-    /// Returns the id for the next row.
+    /// Returns the id of the next row.
     pub fn next(&mut self, table: Table) -> u64 {
         self.last[table as usize] += 1;
         self.last[table as usize]
     }
 
-    /// Passes a row to the table's function. Does nothing if the script does not define the function.
+    /// Passes a row to the function of its table. Does nothing if the script does not define this function.
     pub fn add(&self, py: Python<'_>, table: Table, row: &[Cell<'_>]) -> Result<(), Raised> {
         let Some(function) = &self.functions[table as usize] else { return Ok(()) };
         let object = |cell: &Cell<'_>| match *cell {

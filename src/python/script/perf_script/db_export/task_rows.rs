@@ -1,4 +1,4 @@
-//! The tables of threads and their names.
+//! The rows for threads and for their comms (names).
 
 use pyo3::prelude::*;
 
@@ -9,7 +9,7 @@ use super::{
     tasks::{Origin, ThreadIndex},
 };
 
-/// The ids of a thread and of its comm (its name), for the row that contains them.
+/// The ids of a thread and of its comm (its name), for a row that refers to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Task {
     pub thread: u64,
@@ -17,8 +17,8 @@ pub(super) struct Task {
 }
 
 impl Export {
-    /// Passes the rows of a task in a context switch. Passes nothing and returns 0 for both ids if the task has no
-    /// known name.
+    /// Passes the rows of a task in a context switch. If the name of the task is not known, passes nothing and returns
+    /// 0 for both ids.
     pub(super) fn named_task(&mut self, py: Python<'_>, ids: Option<(i32, i32)>) -> Result<Task, Raised> {
         let Some((pid, tid)) = ids else { return Ok(Task::default()) };
         let found = if self.run.context.is_recording() { self.tasks.find(tid) } else { Some(self.thread(pid, tid, 0)) };
@@ -28,8 +28,8 @@ impl Export {
         }
     }
 
-    /// Returns the thread with these ids. In a live run, also looks up the names of tasks that existed before the run
-    /// started. A recording has records with the names of all tasks.
+    /// Returns the thread with these ids. In a live run, also looks up the name of a task that existed before the run.
+    /// A recording contains the names of all tasks in its records.
     pub(super) fn thread(&mut self, pid: i32, tid: i32, time: u64) -> ThreadIndex {
         let thread = self.tasks.find_or_create(pid, tid);
         if !self.run.context.is_recording() {
@@ -44,7 +44,7 @@ impl Export {
         thread
     }
 
-    /// Passes the rows of a thread, of the main thread of its process, and of their names, if they were not passed yet.
+    /// Passes the rows of a thread, of the main thread of its process, and of their comms, if they were not passed yet.
     /// Returns the ids.
     pub(super) fn task(&mut self, py: Python<'_>, thread: ThreadIndex) -> Result<Task, Raised> {
         let mut of_process = None;
@@ -70,7 +70,7 @@ impl Export {
         Ok(Task { thread: self.tasks.thread(thread).id, comm })
     }
 
-    /// Passes the row of a thread, if it was not passed yet. Returns whether it was passed now.
+    /// Passes the row of a thread, if it was not passed yet. Returns whether this call passed it.
     fn thread_row(&mut self, py: Python<'_>, of: ThreadIndex, main: Option<ThreadIndex>) -> Result<bool, Raised> {
         if self.tasks.thread(of).id != 0 {
             return Ok(false);
@@ -84,7 +84,7 @@ impl Export {
         Ok(true)
     }
 
-    /// Passes the row of a thread's name, if it was not passed yet. Returns whether it was passed now.
+    /// Passes the row of a thread's comm, if it was not passed yet. Returns whether this call passed it.
     fn comm_row(&mut self, py: Python<'_>, of: ThreadIndex, at: usize) -> Result<bool, Raised> {
         if self.tasks.thread(of).comms[at].id != 0 {
             return Ok(false);
@@ -100,7 +100,7 @@ impl Export {
         Ok(true)
     }
 
-    /// Passes the row that links a thread to the name of its process.
+    /// Passes the row that links a thread to the comm of its process.
     fn comm_thread_row(
         &mut self,
         py: Python<'_>,

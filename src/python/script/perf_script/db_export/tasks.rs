@@ -1,18 +1,18 @@
-//! Threads and their names, as perf keeps them. A thread has one object for each time that it got a name, even if it is
-//! the same name again. Each object has its own id in a database.
+//! Threads and their comms (names), as perf keeps them. Each time a thread gets a name, it gets a new comm, even if the
+//! name is the same. Each comm has its own id in the database.
 //!
 //! Follows `tools/perf/util/thread.c` and `machine.c`. A forked thread gets the name of its parent. The name of a
-//! process is the name that it got by exec.
+//! process is the name that the process got by exec.
 
 use std::collections::HashMap;
 
 /// The index of a thread in [`Tasks`].
 pub type ThreadIndex = usize;
 
-/// A name that a thread got.
+/// A comm: a name that a thread got at some time.
 #[derive(Clone, Debug, Default)]
 pub struct Comm {
-    /// The id in the database; 0 if the name has no row yet.
+    /// The id in the database; 0 if no row was passed for the comm yet.
     pub id: u64,
     pub name: Box<[u8]>,
     /// The time in ns at which the thread got the name; 0 if the thread existed before the recording.
@@ -24,7 +24,7 @@ pub struct Comm {
 /// How a thread got its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// By executing a program.
+    /// By exec.
     Exec,
     /// In another way.
     #[default]
@@ -34,13 +34,13 @@ pub enum Origin {
 /// A thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// The id in the database; 0 if the thread has no row yet.
+    /// The id in the database; 0 if no row was passed for the thread yet.
     pub id: u64,
     pub pid: i32,
     pub tid: i32,
-    /// The names, oldest first. A thread whose name is not known has the name `:TID`.
+    /// The comms, oldest first. If the name of a thread is not known, the name is `:TID`.
     pub comms: Vec<Comm>,
-    /// Whether the name is known.
+    /// True if the name is known.
     pub is_named: bool,
 }
 
@@ -49,12 +49,12 @@ pub struct Thread {
 pub struct Tasks {
     threads: Vec<Thread>,
     by_tid: HashMap<i32, ThreadIndex>,
-    /// The indices of threads that have ended. New threads use them again.
+    /// The indices of threads that have ended. New threads reuse them.
     ended: Vec<ThreadIndex>,
 }
 
 impl Tasks {
-    /// Creates the threads of a machine. They contain only the idle task.
+    /// Creates the threads of a machine: at first only the idle task.
     pub fn new() -> Tasks {
         let mut tasks = Tasks::default();
         tasks.named(0, 0, b"swapper", 0, Origin::Other);
@@ -66,13 +66,13 @@ impl Tasks {
         &mut self.threads[at]
     }
 
-    /// Returns the index of the thread with this id; `None` if the thread is not known.
+    /// Returns the index of the thread with this id; `None` if no such thread is known.
     pub fn find(&self, tid: i32) -> Option<ThreadIndex> {
         self.by_tid.get(&tid).copied()
     }
 
-    /// Returns the index of the thread with this id. Creates the thread if it is not known, and also the main thread of
-    /// its process.
+    /// Returns the index of the thread with this id. If no such thread is known, creates it, and also the main thread
+    /// of its process.
     pub fn find_or_create(&mut self, pid: i32, tid: i32) -> ThreadIndex {
         if let Some(at) = self.find(tid) {
             if self.threads[at].pid == -1 {
@@ -99,24 +99,24 @@ impl Tasks {
         at
     }
 
-    /// Returns the index of the main thread of the thread's process; `None` if it is not known.
+    /// Returns the index of the main thread in the process of a thread; `None` if it is not known.
     pub fn main_thread(&self, of: ThreadIndex) -> Option<ThreadIndex> {
         let Thread { pid, tid, .. } = self.threads[of];
         if pid == tid { Some(of) } else { self.find(pid) }
     }
 
-    /// Returns the index of the thread's current name in `comms`.
+    /// Returns the index of the thread's current comm in `comms`.
     pub fn current_comm(&self, of: ThreadIndex) -> usize {
         self.threads[of].comms.len() - 1
     }
 
-    /// Returns the index in `comms` of the name that the thread got when it executed its program.
+    /// Returns the index in `comms` of the comm that the thread got by exec.
     pub fn exec_comm(&self, of: ThreadIndex) -> usize {
         let Thread { comms, pid, tid, .. } = &self.threads[of];
         if let Some(executed) = comms.iter().rposition(|comm| comm.origin == Origin::Exec) {
             return executed;
         }
-        // If the process existed before the recording, its first name may be that of its parent.
+        // If the process existed before the recording, its first name may be the name of its parent.
         usize::from(comms.len() > 1 && comms[0].start == 0 && pid == tid)
     }
 
@@ -126,7 +126,7 @@ impl Tasks {
         let thread = &mut self.threads[at];
         if !thread.is_named {
             thread.is_named = true;
-            // The first name that becomes known replaces `:TID`.
+            // The first known name replaces `:TID`.
             thread.comms[0].name = name.into();
             thread.comms[0].start = start;
             thread.comms[0].origin = origin;
@@ -139,12 +139,12 @@ impl Tasks {
         self.ended.extend(self.by_tid.remove(&tid));
     }
 
-    /// Notes that `parent` created `child`. Both are pairs of a process id and a thread id.
+    /// Notes that `parent` created `child`. Both are pairs (process id, thread id).
     pub fn forked(&mut self, parent: (i32, i32), child: (i32, i32), time: u64) {
         let ((ppid, ptid), (pid, tid)) = (parent, child);
         let mut from = self.find_or_create(ppid, ptid);
         if self.threads[from].pid != ppid {
-            // The thread id is known from a thread of another process, so that thread has ended.
+            // Another process had a thread with this id, so that thread has ended.
             self.remove(ptid);
             from = self.find_or_create(ppid, ptid);
         }
@@ -183,7 +183,7 @@ mod tests {
         let thread = tasks.find(7).unwrap();
         assert_eq!(tasks.main_thread(thread), Some(child));
         tasks.thread(child).id = 3;
-        // A new task has the id of an ended task.
+        // The new task has the id of a task that has ended.
         tasks.forked((5, 5), (6, 6), 60);
         let again = tasks.find(6).unwrap();
         assert_eq!((tasks.thread(again).id, name(&mut tasks, again, 0)), (0, "sh".to_owned()));
