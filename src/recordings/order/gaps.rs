@@ -58,8 +58,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // The losses whose records contain no time, each as the time at which its record is delivered. Such a loss
-        // belongs to the ring of the next record with a time.
+        // For each loss whose record contains no time: the time at which the record is delivered. Such a loss belongs to
+        // the ring of the next record with a time.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {

@@ -100,7 +100,7 @@ fn write_statistics(line: &str) {
     if compat::is_on() { output::print_line(line) } else { output::write_line(line) }
 }
 
-/// The maximum number of rings that a message names. It only counts the other rings.
+/// The maximum number of rings that a message names. The message only counts the other rings.
 const NAMED: usize = 8;
 
 /// Returns, for example, `12 events on CPU 0, 5 events on CPU 3`.

@@ -226,7 +226,7 @@ impl State {
         self.mapped += 1;
         let new = Mapped { end, order: self.mapped, record: record.into() };
         self.bytes += new.cost();
-        // The new mapping has replaced the start of this mapping, even if this mapping is longer.
+        // An old mapping with the same start is dropped even if it is longer, because the new mapping replaces its start.
         let old = process.mappings.insert(start, new);
         self.bytes -= old.map_or(0, |old| old.cost());
     }

@@ -19,8 +19,8 @@ pub(super) fn configs(pmu: &Pmu, given: &[Term], own: &[&str]) -> Result<[u64; 4
             set(&mut configs, pmu, bits, term)?;
         } else if let Some((_, event)) = pmu.events.iter().find(|(name, _)| *name == term.name && term.value.is_none())
         {
-            // The kernel's definition of an event contains only terms of the PMU's format. All other terms are ignored.
-            // If a definition contains the name of another event, this is a bug of the kernel.
+            // The kernel's definition of an event should contain only terms of the PMU's format, so other terms are
+            // ignored. The name of another event in a definition would be a bug of the kernel.
             let of_format = |term: &Term| pmu.format.iter().any(|(name, _)| *name == term.name) || is_config(term);
             let inner: Vec<Term> = terms(event).into_iter().filter(of_format).collect();
             let inner = self::configs(pmu, &inner, own)?;
