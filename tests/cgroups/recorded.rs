@@ -170,7 +170,7 @@ fn a_recording_without_cgroups_or_without_this_one_says_so() {
     ]
     .assert_eq(&failed(&["report", "--sort", "cgroup", "-i"], &without));
     let by = failed(&["top", "--by", "cgroup", "--input"], &without);
-    assert!(by.contains("have no cgroup for `_cgroup`: use --all-cgroups"), "{by}");
+    assert!(by.contains("have no cgroup, which `_cgroup` needs: use --all-cgroups"), "{by}");
     let no_sample = failed(&["report", "--cgroups", name, "-i"], &with);
     assert!(no_sample.ends_with("with.data --sort cgroup` lists their cgroups"), "{no_sample}");
     assert!(groups.named(&no_sample).contains("matches `--cgroups OTHER`"), "{no_sample}");

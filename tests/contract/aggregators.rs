@@ -124,7 +124,7 @@ def __exit__():
         counting(text),
         expect![[r#"
             True 40 40 True
-            there were more than limit=10 keys, so the smallest were folded 30 times: keys may have been larger)
+            there were more than limit=10 keys, so the smallest were added to others 30 times; a key that came back may show too little)
         "#]],
     );
 }

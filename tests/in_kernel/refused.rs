@@ -52,18 +52,18 @@ fn reasons_are_told() {
     let work = words(3, 0, 0);
     let group = format!("{{{CALL},syscalls:sys_exit_getpgid}}");
     for (args, reason) in [
-        (&["top", "offcpu", "--by", "waited"][..], "the kernel's programs do not have `waited`"),
+        (&["top", "offcpu", "--by", "waited"][..], "BPF programs cannot read `waited`"),
         (&["top", "task-state"], "several events end its spans"),
-        (&["top", "workqueue", "-a", "--by", "workqueue"], "the kernel's programs do not have `workqueue`"),
+        (&["top", "workqueue", "-a", "--by", "workqueue"], "BPF programs cannot read `workqueue`"),
         (&["top", "workqueue/function=flush_*/", "-a"], "its filter compares names of addresses"),
         (&["top", "workqueue"], "BPF programs cannot know the task of its spans"),
-        (&["top", "syscall", "--by", "errno"], "the kernel's programs do not have `errno`"),
+        (&["top", "syscall", "--by", "errno"], "BPF programs cannot read `errno`"),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
         (&["top", "page-faults"], "it is no tracepoint"),
         (&["top", "syscalls:sys_enter_get*"], "there would be more than 16 tables in the kernel"),
         (&["top", &group], "it is in a group"),
         (&["top", "sched:sched_wakeup"], "tasks are selected, and each of its events belongs to two tasks"),
-        (&["top", CALL, "--by", "common_flags"], "BPF programs do not have the field `common_flags`"),
+        (&["top", CALL, "--by", "common_flags"], "BPF programs cannot read the field `common_flags`"),
     ] {
         let output = run("auto", &[args, &["-v"]].concat(), &work);
         let said = said(&output);

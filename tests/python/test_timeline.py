@@ -148,7 +148,7 @@ class Objects(unittest.TestCase):
         timeline = pp.Timeline()
         timeline.slice("a", "b", 1, 2)
         for mistake, error, text in [
-            (lambda: timeline.counter("a", 1, 2), ValueError, "the track a shows slices, and cannot show a counter too"),
+            (lambda: timeline.counter("a", 1, 2), ValueError, "the track a shows slices, so it cannot show a counter; use another track"),
             (lambda: timeline.slice(pp.Timeline().track("x"), "b", 1, 2), ValueError, "does not belong to this timeline"),
             (lambda: timeline.slice(5, "b", 1, 2), TypeError, "a track must be a Track or its name, not 'int'"),
             (lambda: timeline.slice("a", "b", -1, 2), OverflowError, ""),

@@ -78,7 +78,7 @@ fn stacks_that_end_at_a_program_that_was_removed_are_counted_with_its_path() {
     let script = folder.write("chains.py", CHAINS.as_bytes());
     let script = script.to_str().unwrap();
     let line = format!(
-        "5 of 5 unwound stacks are incomplete: the file of the code is not here or cannot be read: {}",
+        "5 of 5 unwound stacks are incomplete: the file with the code is missing or cannot be read: {}",
         program.display()
     );
     let faces = [

@@ -49,7 +49,7 @@ pub enum LinearError {
     #[error("linear=(low, high, step): there are {0} ranges, more than {MAX_RANGES}; give a larger step")]
     TooMany(i128),
     /// A bound is too large for an `i64` after it is multiplied by the divisor.
-    #[error("linear=(low, high, step): {0} is above the largest value that this unit can have; give a smaller number")]
+    #[error("linear=(low, high, step): {0} is too large for this unit; give a smaller number")]
     TooLarge(i64),
 }
 

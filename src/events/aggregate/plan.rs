@@ -38,7 +38,7 @@ pub enum PlanError {
     /// The event has the field only with the option `str`.
     #[error(
         "{event} has `{name}` only with the option `str`: write syscall/str/, or syscall/name=fsync,str/ for some calls; \
-             a recording has it if it was made so"
+             a recording contains it only if it was recorded with `str`"
     )]
     NeedsStrings {
         /// The name.
@@ -55,7 +55,7 @@ pub enum PlanError {
         event: String,
     },
     /// The samples have no cgroup id.
-    #[error("the samples of {event} have no cgroup for `{name}`: use --all-cgroups, or record with it")]
+    #[error("the samples of {event} have no cgroup, which `{name}` needs: use --all-cgroups, also with `record`")]
     NoCgroup {
         /// The name.
         name: String,

@@ -128,7 +128,7 @@ impl Groups {
                 FoldReason::Memory => "the keys took more than their share of --buffer".to_owned(),
             };
             notes.push(format!(
-                "others: {} ({reason}, so the smallest were folded {} times: keys may have been larger)",
+                "others: {} ({reason}, so the smallest were added to others {} times; a key that came back may show too little)",
                 self.others().amount.weight(),
                 self.others().keys
             ));

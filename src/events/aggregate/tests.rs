@@ -171,13 +171,13 @@ fn the_smallest_keys_are_folded() {
           2      2  18.2%
           3      2  18.2%
           4      1   9.1%
-        others: 2 (there were more than limit=4 keys, so the smallest were folded 2 times: keys may have been larger)"#]]
+        others: 2 (there were more than limit=4 keys, so the smallest were added to others 2 times; a key that came back may show too little)"#]]
     .assert_eq(&groups.report(None, "count").text());
     expect![[r#"
         pid  count  share
           1      4  36.4%
         (3 more keys, 5 together)
-        others: 2 (there were more than limit=4 keys, so the smallest were folded 2 times: keys may have been larger)"#]]
+        others: 2 (there were more than limit=4 keys, so the smallest were added to others 2 times; a key that came back may show too little)"#]]
     .assert_eq(&groups.report(Some(1), "count").text());
     assert_eq!((groups.total(), groups.len()), (Amount::Sum(11), 4));
 }
@@ -206,7 +206,7 @@ fn keys_that_take_too_much_memory_are_folded_and_nothing_is_lost() {
         assert!(["make", "1"].contains(&&*largest), "{largest}");
         let note = groups.notes(&[]).into_iter().find(|note| note.starts_with("others")).unwrap();
         assert!(
-            note.contains("the keys took more than their share of --buffer, so the smallest were folded"),
+            note.contains("the keys took more than their share of --buffer, so the smallest were added to others"),
             "{note}"
         );
     }

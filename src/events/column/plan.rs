@@ -60,7 +60,7 @@ pub enum PlanError {
         name: String,
     },
     /// No event has a cgroup.
-    #[error("no event has samples with a cgroup for `{name}`: use --all-cgroups, or record with it")]
+    #[error("no event has a cgroup in its samples, which `{name}` needs: use --all-cgroups, also with `record`")]
     NoCgroup {
         /// The name.
         name: String,

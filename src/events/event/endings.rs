@@ -59,7 +59,7 @@ impl StackEndings {
             ),
             (
                 without_file,
-                format!("the file of the code is not here or cannot be read: {}", most_frequent_files(&files)),
+                format!("the file with the code is missing or cannot be read: {}", most_frequent_files(&files)),
             ),
             (count(&self.no_unwind_info), "the code has no unwind information".to_owned()),
             (count(&self.bad_frame), "the next frame is not valid".to_owned()),
@@ -95,7 +95,7 @@ mod tests {
         let endings = StackEndings::default();
         (0..50).for_each(|_| endings.add(Ended::Root));
         (0..2).for_each(|_| endings.add_without_file("/bin/app".to_owned()));
-        let said = "2 of 52 unwound stacks are incomplete: the file of the code is not here or cannot be read: /bin/app (count: 2)";
+        let said = "2 of 52 unwound stacks are incomplete: the file with the code is missing or cannot be read: /bin/app (count: 2)";
         assert_eq!(endings.summary().as_deref(), Some(said));
     }
 

@@ -50,7 +50,7 @@ impl std::str::FromStr for InterpreterFrameUse {
             "no" => Ok(InterpreterFrameUse::No),
             "yes" => Ok(InterpreterFrameUse::Yes),
             "only" => Ok(InterpreterFrameUse::Only),
-            _ => Err(format!("`{name}` is none of {}", InterpreterFrameUse::NAMES.join(", "))),
+            _ => Err(format!("`{name}` is not one of {}", InterpreterFrameUse::NAMES.join(", "))),
         }
     }
 }

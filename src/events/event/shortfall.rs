@@ -153,7 +153,11 @@ impl Shortfall {
             reasons.push("a part of the recording cannot be read".to_owned());
         }
         if self.without_room != 0 {
-            reasons.push(format!("{} spans had no room", self.without_room));
+            reasons.push(counted(
+                self.without_room,
+                "span was dropped, because `max-open` or --buffer allowed no more",
+                "spans were dropped, because `max-open` or --buffer allowed no more",
+            ));
         }
         if self.gaps != 0 {
             reasons.push(format!("spans are missing: {}", self.tasks_text()));
@@ -168,8 +172,8 @@ impl Shortfall {
         if self.ambiguous != 0 {
             reasons.push(counted(
                 self.ambiguous,
-                "span has an end that cannot be told from that of another one",
-                "spans have an end that cannot be told from that of another one",
+                "span has an end that cannot be told from the end of another span",
+                "spans have ends that cannot be told from the ends of other spans",
             ));
         }
         if let Some(cpus) = self.cpus_text() {

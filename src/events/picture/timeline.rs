@@ -103,7 +103,7 @@ pub enum Argument {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TimelineError {
     /// The track shows slices and the new entry is a counter value, or the other way round.
-    #[error("the track {name} shows {shown}, and cannot show {wanted} too")]
+    #[error("the track {name} shows {shown}, so it cannot show {wanted}; use another track")]
     Content {
         /// The track's name.
         name: String,
@@ -274,7 +274,7 @@ mod tests {
         let track = timeline.track("memory", None).unwrap();
         timeline.add(track, None, 5, Shape::Value(Number::Int(3)), vec![]).unwrap();
         let error = timeline.add(track, Some("gc"), 5, Shape::Slice(3), vec![]).unwrap_err();
-        assert_eq!(error.to_string(), "the track memory shows a counter, and cannot show slices too");
+        assert_eq!(error.to_string(), "the track memory shows a counter, so it cannot show slices; use another track");
     }
 
     #[test]

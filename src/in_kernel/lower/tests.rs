@@ -60,14 +60,14 @@ fn refused(keys: &[&str], filter: Option<&str>, expected: Expect) {
 
 #[test]
 fn what_cannot_be_in_the_kernel_is_told_with_its_name() {
-    refused(&["_time"], None, expect!["the kernel's programs do not have `_time`"]);
-    refused(&["_realtime"], None, expect!["the kernel's programs do not have `_realtime`"]);
+    refused(&["_time"], None, expect!["BPF programs cannot read `_time`"]);
+    refused(&["_realtime"], None, expect!["BPF programs cannot read `_realtime`"]);
     refused(&["name"], None, expect!["the length of `name` differs from record to record"]);
-    refused(&["odd"], None, expect!["programs cannot load `odd` from its place in the record"]);
-    refused(&["common_flags"], None, expect!["BPF programs do not have the field `common_flags`"]);
+    refused(&["odd"], None, expect!["BPF programs cannot load `odd` from its place in the record"]);
+    refused(&["common_flags"], None, expect!["BPF programs cannot read the field `common_flags`"]);
     refused(&[], Some("name == 'a'"), expect!["the length of `name` differs from record to record"]);
-    refused(&[], Some("comm ~ 'a?b'"), expect!["the pattern `a?b` is not a text with a `*` before or behind it"]);
-    refused(&[], Some("common_flags == 1"), expect!["BPF programs do not have the field `common_flags`"]);
+    refused(&[], Some("comm ~ 'a?b'"), expect!["the pattern `a?b` is not of the form text*, *text or *text*"]);
+    refused(&[], Some("common_flags == 1"), expect!["BPF programs cannot read the field `common_flags`"]);
     let inside = |keys: &[&str]| lowered(keys, None, &event(), PidNamespace::Other).map(|lowered| lowered.key.len());
     assert_eq!(inside(&["_tid"]), Err(Unsuited::PidNamespace));
     assert_eq!(inside(&["common_pid", "_cpu"]), Ok(2));

@@ -9,25 +9,25 @@ pub enum Unsuited {
     #[error("it is no tracepoint")]
     NoTracepoint,
     /// Programs cannot read this value in a form that they can use.
-    #[error("the kernel's programs do not have `{0}`")]
+    #[error("BPF programs cannot read `{0}`")]
     Member(String),
     /// A field that all tracepoints have. In the records that programs get, these fields are not filled in.
-    #[error("BPF programs do not have the field `{0}`")]
+    #[error("BPF programs cannot read the field `{0}`")]
     CommonField(String),
     /// The ids of tasks in the kernel differ from the ids that perf-prof sees.
-    #[error("perf-prof is in a PID namespace, and BPF programs see other ids of tasks")]
+    #[error("perf-prof runs in a PID namespace, such as a container's, and BPF programs see other ids of tasks")]
     PidNamespace,
     /// The text or the array has no fixed place, or no fixed size.
     #[error("the length of `{0}` differs from record to record")]
     Length(String),
     /// Programs cannot load the number from its place.
-    #[error("programs cannot load `{0}` from its place in the record")]
+    #[error("BPF programs cannot load `{0}` from its place in the record")]
     Place(String),
     /// The keys of the table are too long.
     #[error("a key has {0} bytes, more than {max}", max = super::MAX_KEY)]
     LongKey(usize),
     /// The pattern does not compile to code without loops.
-    #[error("the pattern `{0}` is not a text with a `*` before or behind it")]
+    #[error("the pattern `{0}` is not of the form text*, *text or *text*")]
     Pattern(String),
     /// The call chain is in the key twice.
     #[error("a key has `_stack` twice")]

@@ -334,7 +334,10 @@ impl Profile {
         let sample_type = self.sample_types(&shown);
         let mut comments = about.comments.clone();
         if self.cut != 0 {
-            comments.push(format!("partial: {} samples have only parts of their call chains: no memory", self.cut));
+            comments.push(format!(
+                "partial: the call chains of {} samples are cut off, because memory was short (--buffer)",
+                self.cut
+            ));
         }
         let mut profile = proto::Profile {
             period_type: (shown.len() == 1).then(|| sample_type.last().cloned()).flatten(),

@@ -276,17 +276,17 @@ fn what_programs_cannot_pair_is_told() {
         prepared.codes((&plan, &definition), &SpanTasks::ALL).map(|_| ()).map_err(|reason| reason.to_string()).err()
     };
     assert_eq!(reason("syscall", &["name"]), None);
-    assert_eq!(reason("syscall", &["errno"]).unwrap(), "the kernel's programs do not have `errno`");
-    assert_eq!(reason("offcpu", &["waker_comm"]).unwrap(), "the kernel's programs do not have `waker_comm`");
-    assert_eq!(reason("runqueue", &["_pid"]).unwrap(), "the kernel's programs do not have `_pid`");
+    assert_eq!(reason("syscall", &["errno"]).unwrap(), "BPF programs cannot read `errno`");
+    assert_eq!(reason("offcpu", &["waker_comm"]).unwrap(), "BPF programs cannot read `waker_comm`");
+    assert_eq!(reason("runqueue", &["_pid"]).unwrap(), "BPF programs cannot read `_pid`");
     assert_eq!(reason("runqueue", &["begin._comm"]).unwrap(), "several events begin its spans");
     assert_eq!(reason("hrtimer", &[]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("workqueue", &["_tid"]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("workqueue/function=flush_*/", &[]).unwrap(), "its filter compares names of addresses");
-    assert_eq!(reason("workqueue", &["workqueue"]).unwrap(), "the kernel's programs do not have `workqueue`");
+    assert_eq!(reason("workqueue", &["workqueue"]).unwrap(), "BPF programs cannot read `workqueue`");
     assert_eq!(reason("signal", &[]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("task-state", &[]).unwrap(), "several events end its spans");
-    assert_eq!(reason("irq", &["name"]).unwrap(), "the kernel's programs do not have `name`");
+    assert_eq!(reason("irq", &["name"]).unwrap(), "BPF programs cannot read `name`");
     let nested = "span:i=irq:irq_handler_entry..irq:irq_handler_exit//key=irq/nested/";
     assert_eq!(reason(nested, &[]).unwrap(), "a key may be open several times");
 }
