@@ -124,7 +124,9 @@ mod tests {
     fn misplaced_filters_are_refused() {
         check(
             &["--filter", "x>0", "-e", "a:b"],
-            expect!["error: --filter 'x>0' has no event: write it after the -e of the tracepoints that it selects"],
+            expect![
+                "error: --filter 'x>0' comes before the first -e: write it after the -e of the tracepoints that it filters"
+            ],
         );
         check(
             &["-e", "a:b,cpu-clock", "--filter", "x>0"],

@@ -83,12 +83,12 @@ impl FromStr for SwitchOutput {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError {
     /// This option, without --before and --overwrite.
-    #[error("{0} needs samples that stay in rings; add --before TIME, for example --before 10s")]
+    #[error("{0} is an option of the flight recorder; add --before TIME, for example --before 10s")]
     NothingKept(&'static str),
     /// --switch-output without --overwrite.
     #[error(
-        "--switch-output needs --overwrite: each dump then has the newest samples, which stay in the rings; perf-prof does \
-         not divide other recordings"
+        "--switch-output needs --overwrite: perf-prof writes an ordinary recording into one file only; with --overwrite, \
+         each dump contains the newest samples"
     )]
     NotOverwritten,
     /// --switch-events beside --before.
@@ -99,11 +99,12 @@ pub enum FlightError {
     SwitchEvents,
     /// --threads with a layout beside --before.
     #[error(
-        "--threads={0} and --before cannot be combined: a dump has one file for each CPU, so give --threads no value"
+        "--threads={0} and --before cannot be combined: a dump always consists of one file for each CPU; write --threads \
+         without a value"
     )]
     ThreadLayout(Threads),
     /// --buffer-flush beside --before.
-    #[error("--buffer-flush and --before cannot be combined: samples are written only when a trigger asks for them")]
+    #[error("--buffer-flush and --before cannot be combined: with --before, samples are written only at a trigger")]
     BufferFlush,
     /// An event of --trigger is wrong.
     #[error("--trigger {0}")]

@@ -27,7 +27,7 @@ pub enum OptionError {
     Event(#[from] SpecError),
     /// `--filter` comes before the first `-e`.
     #[error(
-        "--filter {filter} has no event: write it after the -e of the tracepoints that it selects", filter = shell_quote(.0)
+        "--filter {filter} comes before the first -e: write it after the -e of the tracepoints that it filters", filter = shell_quote(.0)
     )]
     FilterBeforeEvent(String),
     /// `--filter` for an event without fields.

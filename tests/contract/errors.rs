@@ -54,7 +54,7 @@ fn a_script_with_events_in_its_first_line_is_started_by_it() {
     fails(
         Run::script(&text),
         expect![[r#"
-            perf-prof: no event selected; the events in the first line of s.py count only if you start the script itself: `./s.py`
+            perf-prof: no event selected; to use the events in the first line of s.py, start the script itself: `./s.py`
             `perf-prof python --help` explains the options, with examples
             status 2
         "#]],

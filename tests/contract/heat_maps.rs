@@ -86,7 +86,7 @@ def __sample__(event): pass
             ValueError x.svg: no values were added
             ValueError x.folded: the name of a heat map must end in .svg
             OSError cannot write 'no/such/x.svg': there is no folder 'no/such'; create it or give another file
-            ValueError the state of the Heatmap is damaged
+            ValueError the pickle of this Heatmap is damaged
             None
             0
         "#]],

@@ -143,7 +143,7 @@ fn what_cannot_be_served_is_refused() {
     check("def __sample__(event): pass\n", &[CALLS], "the script has no aggregator among its globals");
     check(counts, &[CALLS, "--listen", "nowhere"], "cannot serve metrics at nowhere: 'nowhere' is no address");
     check(counts, &[], "no event selected");
-    check(counts, &[CALLS, "--input", "perf.data"], "--listen serves the tables of a script while events come");
+    check(counts, &[CALLS, "--input", "perf.data"], "--listen cannot be combined with --input or `help`: it serves");
     let twice = "from perf_prof import Count\na_b = Count()\na_b_ = Count()\nsyscalls__sys_enter_getppid = a_b, a_b_\n";
     check(twice, &[CALLS], "two aggregators have the metric name perf_prof_a_b_total");
     let port = free_port();

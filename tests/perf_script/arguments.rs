@@ -254,7 +254,7 @@ fn the_context_is_about_the_sample_of_the_running_handler() {
     );
     expect![[r#"
         1 0 [2] (None, 0, None) None True
-        the context describes a sample only while the sample's handler runs
+        the context can be used only while the handler of its sample runs
         (None, 0)
     "#]]
     .assert_eq(&stdout(&run_on(&with_common_fields(), &script, &[])));

@@ -566,7 +566,7 @@ fn options_without_samples_in_rings_are_refused() {
         (&["--after", "1s"], "add --before TIME"),
         (&["--switch-output"], "--switch-output needs --overwrite"),
         (&["--before", "1s", "--switch-events"], "use -e sched:sched_switch"),
-        (&["--before", "1s", "--threads=core"], "give --threads no value"),
+        (&["--before", "1s", "--threads=core"], "write --threads without a value"),
         (&["--before", "1s", "--trigger", "x/"], "--trigger "),
     ] {
         let output = perf_prof(&["record", "-e", "sched:sched_switch"]).args(args).output().unwrap();

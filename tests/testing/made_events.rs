@@ -215,8 +215,8 @@ error("sched:sched_switch", formats=3)
             ValueError: sched:sched_switch: prev_comm contains a NUL character, which would end the text
             TypeError: sched:sched_switch: prev_comm (char[16]) needs a str or bytes, not an int
             TypeError: sched:sched_switch: prev_comm[0] has a value of type str; it needs an int
-            ValueError: sched:sched_switch: _time is -1, but it has values from 0 to 18446744073709551615
-            ValueError: sched:sched_switch: _cpu is 4294967296, but it has values from 0 to 4294967295
+            ValueError: sched:sched_switch: _time is -1, but must be from 0 to 18446744073709551615
+            ValueError: sched:sched_switch: _cpu is 4294967296, but must be from 0 to 4294967295
             ValueError: sched:sched_switch: _comm has 16 bytes, but the name of a task has at most 15
             ValueError: sched:sched_switch: _callchain[0] is 0xffffffffffffffff, which is no address
             ValueError: sched:sched_switch: _callchain[0] has to be an address, (address, symbol) or (address, symbol, dso)

@@ -253,7 +253,7 @@ for wrong in (lambda: again.update(one), lambda: Top(1, "duration", keep=7), lam
             [8]
             ValueError only a Top with the same value and the same keep can be added
             TypeError keep is the name of a field, or a tuple or list of names
-            ValueError keep has 9 names, more than 8
+            ValueError keep has 9 names, but at most 8 are possible
             ValueError span:pair has no field or member `pif`; its fields are duration, open, pid, begin.NAME, end.NAME
             --- status 0
         "#]],

@@ -43,7 +43,7 @@ pub enum ScriptPlanError {
     )]
     NoEvent,
     /// No `-e` on the command line. The script's first line has `-e`.
-    #[error("no event selected; the events in the first line of {0} count only if you start the script itself: `{1}`")]
+    #[error("no event selected; to use the events in the first line of {0}, start the script itself: `{1}`")]
     NoEventBesideFirstLine(String, String),
     /// There is no script.
     #[error(
@@ -64,18 +64,18 @@ pub enum ScriptPlanError {
     PipeAmongRecordings,
     /// `--split cpu` with several recordings.
     #[error(
-        "--split cpu cannot be used with several recordings or with --executor: their times are of different clocks"
+        "--split cpu cannot be combined with several recordings or with --executor: each recording has its own clock"
     )]
     SplitByCpuOfSeveral,
     /// `--executor` without the name of a function.
     #[error("--executor {0}: write MODULE:FUNCTION; FUNCTION() returns an executor, such as a ProcessPoolExecutor")]
     Executor(String),
     /// `--listen` in a run that delivers no live events to a script.
-    #[error("--listen serves the tables of a script while events come: it cannot be combined with --input or `help`")]
+    #[error("--listen cannot be combined with --input or `help`: it serves the tables of a script during a live run")]
     ListenWithoutRun,
     /// `--before` in a run that delivers no live events to a script.
     #[error(
-        "--before keeps live events for perf_prof.snapshot() in the script: it cannot be combined with --input or `help`"
+        "--before cannot be combined with --input or `help`: it keeps live events for perf_prof.snapshot() in the script"
     )]
     BeforeWithoutRun,
     /// `--record` with `help`.
@@ -398,12 +398,12 @@ mod tests {
         assert!(plan.is_on_request());
         check(
             &["-e", "a:b", "--after", "1s", "x.py"],
-            expect!["error: --after needs samples that stay in rings; add --before TIME, for example --before 10s"],
+            expect!["error: --after is an option of the flight recorder; add --before TIME, for example --before 10s"],
         );
         check(
             &["--input", "a.data", "--before", "1s", "x.py"],
             expect![
-                "error: --before keeps live events for perf_prof.snapshot() in the script: it cannot be combined with --input or `help`"
+                "error: --before cannot be combined with --input or `help`: it keeps live events for perf_prof.snapshot() in the script"
             ],
         );
     }

@@ -199,7 +199,7 @@ fn python_script(spec: &OsStr) -> Result<OsString, Failure> {
     };
     match language.to_ascii_lowercase().as_str() {
         "python" | "py" if !script.is_empty() => Ok(script.into()),
-        "python" | "py" => Err(usage(format!("-s {language}: has no script: write -s {language}:FILE"))),
+        "python" | "py" => Err(usage(format!("-s {language}: the script is missing; write -s {language}:FILE"))),
         _ => Err(usage(format!(
             "-s: `{language}` is not a language of scripts; write -s FILE for a Python script (`-s lang` lists the \
              languages)"
@@ -390,8 +390,8 @@ impl ProgramOptions {
         };
         draft.checked().map_err(|error| match error {
             PlanError::CommandBesideTarget => usage(
-                "a command, and -C, -p, -t or --cgroups, cannot be combined with -e: select one target for the events, or \
-                 all CPUs with -a for as long as the command runs",
+                "a command cannot be combined with -C, -p, -t or --cgroups: leave these options out to trace the command, or \
+                 use -a to trace all CPUs while the command runs",
             ),
             error => usage(OptionError::from(error)),
         })

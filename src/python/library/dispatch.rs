@@ -141,7 +141,7 @@ fn opened<'py>(
             py.detach(|| thread.close());
             Err(error)
         }
-        Err(NotOpened) => Err(named(py, "ClosedError", "the run has ended before it began")),
+        Err(NotOpened) => Err(named(py, "ClosedError", "the run ended before its events were opened")),
     }
 }
 

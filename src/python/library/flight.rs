@@ -54,7 +54,7 @@ pub fn start_flight(
     let Ok(asking) = py.detach(move || begun.recv()) else {
         // Without the message, the recorder has failed. `wait` then returns its error.
         work.wait(py)?;
-        return Err(named(py, "Error", "flight(): the recorder ended at once"));
+        return Err(named(py, "Error", "flight(): the recorder ended before it began to keep events"));
     };
     let generation = Generation::current();
     Ok(FlightRun { requests: work.requests(), work: Mutex::new(Some(work)), asking, generation })

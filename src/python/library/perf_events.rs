@@ -61,7 +61,9 @@ fn open_perf_event(
     let filter = filter.map(CString::new).transpose()?;
     let places: Vec<Place> = places.into_iter().map(|(cpu, thread)| Place { cpu, thread }).collect();
     if places.iter().any(|place| place.cpu.is_none() && place.thread.is_none()) {
-        return Err(PyValueError::new_err("an event is opened on CPUs, on threads, or on both"));
+        return Err(PyValueError::new_err(
+            "no CPU and no thread is given; an event is opened on CPUs, on threads, or on both",
+        ));
     }
     let opened = py.detach(|| PolledEvent::open(&attr, filter.as_deref(), &places));
     Ok(OpenPerfEvent(Arc::new(opened.map_err(|error| os_error(&error))?)))
@@ -104,7 +106,8 @@ type Given<'py> = (Py<OpenPerfEvent>, String, Vec<u8>, Option<(String, String)>,
 #[pyfunction]
 fn map_perf_rings(py: Python<'_>, events: Vec<Given<'_>>, pages: usize) -> PyResult<PerfRings> {
     let bytes = pages.max(1).checked_next_power_of_two().and_then(|pages| pages.checked_mul(page_size()));
-    let bytes = bytes.ok_or_else(|| PyValueError::new_err("too many pages"))?;
+    let bytes = bytes
+        .ok_or_else(|| PyValueError::new_err(format!("rings of {pages} pages are too large; give fewer pages")))?;
     let context = Arc::new(polled::context().map_err(|error| exception(py, &error))?);
     let (mut known, mut ids, mut evsels) = (Vec::new(), FxHashMap::default(), Vec::new());
     for (at, (opened, name, attr, tracepoint, evsel)) in events.iter().enumerate() {

@@ -130,7 +130,11 @@ impl PerfSession {
         if !self.generation.is_this() {
             // This process is a child that a callback has forked.
             thread.forget();
-            return Err(named(py, "ClosedError", "this is a forked child; the session goes on in its parent"));
+            return Err(named(
+                py,
+                "ClosedError",
+                "a forked child cannot use the session; use it in the parent process",
+            ));
         }
         if delivered.is_err() {
             py.detach(|| thread.close());

@@ -139,7 +139,9 @@ impl ScriptRun<'_> {
         let url = server.url();
         let is_local = ["http://127.", "http://[::1]"].iter().any(|local| url.starts_with(local));
         if !is_local {
-            say(format_args!("warning: who reaches {url} can read the metrics: there is no authentication"));
+            say(format_args!(
+                "warning: everybody who can reach {url} can read the metrics: there is no authentication"
+            ));
         } else if self.plan.run.verbosity > Verbosity::Quiet {
             say(format_args!("serving metrics at {url}"));
         }

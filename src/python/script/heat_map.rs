@@ -145,7 +145,7 @@ impl Heatmap {
         let (cells, times, below_zero) = state;
         let cells: Vec<Cell> = cells.into_iter().map(|(column, row, count)| Cell { column, row, count }).collect();
         let counts = HeatMap::restored(&cells, times.filter(|(first, last)| first <= last), below_zero);
-        self.counts = counts.ok_or_else(|| PyValueError::new_err("the state of the Heatmap is damaged"))?;
+        self.counts = counts.ok_or_else(|| PyValueError::new_err("the pickle of this Heatmap is damaged"))?;
         Ok(())
     }
 }

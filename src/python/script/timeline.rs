@@ -182,7 +182,7 @@ impl Timeline {
         }
         let name = |NameId(name): NameId| {
             let found = names.get(name as usize).map(String::as_str);
-            found.ok_or_else(|| PyValueError::new_err("the state of the Timeline is damaged"))
+            found.ok_or_else(|| PyValueError::new_err("the pickle of this Timeline is damaged"))
         };
         for (track, of, time, duration, value, arguments) in entries {
             let shape = match (duration, value) {
@@ -190,7 +190,7 @@ impl Timeline {
                 (None, None) => Shape::Instant,
                 (None, Some(Scalar::Float(value))) => Shape::Value(Number::Float(value)),
                 (None, Some(Scalar::Int(value))) => Shape::Value(Number::Int(value)),
-                (None, Some(_)) => return Err(PyValueError::new_err("the state of the Timeline is damaged")),
+                (None, Some(_)) => return Err(PyValueError::new_err("the pickle of this Timeline is damaged")),
             };
             let arguments = arguments
                 .into_iter()

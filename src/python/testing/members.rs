@@ -123,9 +123,8 @@ pub fn whole_number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 fn number(name: &str, value: &Bound<'_, PyAny>, low: i128, high: i128) -> PyResult<i128> {
-    let out_of_range = |value: String| {
-        Err(PyValueError::new_err(format!("{name} is {value}, but it has values from {low} to {high}")))
-    };
+    let out_of_range =
+        |value: String| Err(PyValueError::new_err(format!("{name} is {value}, but must be from {low} to {high}")));
     match integer(name, value, "an int")? {
         Integer::Small(number) if (low..=high).contains(&number) => Ok(number),
         Integer::Small(number) => out_of_range(number.to_string()),

@@ -145,7 +145,10 @@ impl Top {
             return Err(PyValueError::new_err("Top(0, ...) would keep no event"));
         }
         if of.keys.len() > MAX_KEYS {
-            return Err(PyValueError::new_err(format!("keep has {} names, more than {MAX_KEYS}", of.keys.len())));
+            return Err(PyValueError::new_err(format!(
+                "keep has {} names, but at most {MAX_KEYS} are possible",
+                of.keys.len()
+            )));
         }
         let largest = SharedLargest(Arc::new(Mutex::new(Largest::new(of))));
         Ok(Top { largest, plans: Mutex::default(), fed_by: FedBy::default() })

@@ -141,7 +141,7 @@ impl Column {
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let refused = |text: String| Err(PyBufferError::new_err(text));
         if view.is_null() {
-            return refused("there is no view".to_owned());
+            return refused("Python passed no buffer to fill".to_owned());
         }
         let this = slf.get();
         let name = this.field.name();
@@ -150,11 +150,15 @@ impl Column {
         }
         let Some(Numbers { start, size, format }) = numbers(&this.array) else {
             let ty = this.field.data_type();
-            return refused(format!("the column {name:?} has no buffer of numbers: it is {ty}; read it by Arrow"));
+            return refused(format!(
+                "the column {name:?} has no buffer of numbers: its type is {ty}; read it through Arrow, for example with pyarrow"
+            ));
         };
         if this.array.null_count() > 0 {
             let missing = this.array.null_count();
-            return refused(format!("{missing} values of the column {name:?} are missing; read it by Arrow"));
+            return refused(format!(
+                "{missing} values of the column {name:?} are missing; read it through Arrow, for example with pyarrow"
+            ));
         }
         let asked = |flag: c_int| flags & flag == flag;
         // SAFETY: Python passes a view that may be written. The view holds a reference to the column, so the array, the

@@ -44,9 +44,9 @@ fn value<'py>(py: Python<'py>, array: &dyn Array, at: usize) -> PyResult<Bound<'
             let texts = array.as_dictionary::<Int32Type>();
             value(py, texts.values(), texts.keys().value(at) as usize)
         }
-        other => {
-            Err(PyTypeError::new_err(format!("values of the type {other} have no Python type; read them by Arrow")))
-        }
+        other => Err(PyTypeError::new_err(format!(
+            "values of the Arrow type {other} have no Python type; read them through Arrow, for example with pyarrow"
+        ))),
     }
 }
 

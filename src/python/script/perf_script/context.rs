@@ -63,7 +63,7 @@ impl SampleContext {
     /// Returns the value of a common field of the current sample; 0 if the sample does not contain the field.
     fn common_field(&self, name: &str) -> PyResult<i64> {
         let sample = self.sample().ok_or_else(|| {
-            PyValueError::new_err("the context describes a sample only while the sample's handler runs")
+            PyValueError::new_err("the context can be used only while the handler of its sample runs")
         })?;
         let format = sample.event.format.tracepoint();
         let field = format.and_then(|format| format.common_fields().iter().find(|field| field.name == name));

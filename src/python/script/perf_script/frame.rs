@@ -68,7 +68,7 @@ impl FrameObjects {
         if kept().is_none() {
             frame.slot.put(Box::new(FrameObjects::new(py, frame)?));
         }
-        kept().ok_or_else(|| PyRuntimeError::new_err("the frame belongs to another kind of script"))
+        kept().ok_or_else(|| PyRuntimeError::new_err("internal error: the slot of the frame contains other objects"))
     }
 
     #[cold]
