@@ -96,7 +96,6 @@ enum Values {
     },
 }
 
-/// The rows of a table.
 struct Table {
     rows: Rows,
     values: Values,
@@ -352,7 +351,6 @@ impl Groups {
         self.keeps_first_keys() && self.rows.len() >= self.definition.limit && self.rows.find(words).is_none()
     }
 
-    /// Adds the value of an event to `others`.
     #[cold]
     fn add_to_others(&mut self, value: i128) {
         self.others.keys += 1;

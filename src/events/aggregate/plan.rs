@@ -124,7 +124,6 @@ impl Plan {
         self.filter.as_ref()
     }
 
-    /// Returns whether the event passes the filter.
     #[inline]
     pub(super) fn passes(&self, input: &Input<'_>) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.passes(&input.sample))

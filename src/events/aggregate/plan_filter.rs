@@ -17,7 +17,6 @@ pub enum PlanFilter {
 }
 
 impl PlanFilter {
-    /// Compiles a filter for an event type.
     pub(super) fn new(text: &str, event: &EventType) -> Result<PlanFilter, PlanError> {
         let Some(format) = event.format.tracepoint() else {
             return Err(PlanError::NoFields { text: text.to_owned(), event: event.shown_name() });
@@ -35,7 +34,6 @@ impl PlanFilter {
         })
     }
 
-    /// Returns whether a sample passes.
     #[inline]
     pub(super) fn passes(&self, sample: &Sample<'_>) -> bool {
         match self {

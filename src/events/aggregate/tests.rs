@@ -190,8 +190,8 @@ fn keys_that_take_too_much_memory_are_folded_and_nothing_is_lost() {
     let other = texts.iter().map(|text| (&*text.clone().leak(), 1, 3));
     let events: Vec<Made> = [("make", 1, 3); 100].into_iter().chain(other).collect();
     let linear = Measure::Distribution(self::linear(0, 5_000, 1, 1).unwrap());
-    // A distribution stores a count for each range from its smallest to its largest value, so these two values take
-    // much memory.
+    // A distribution stores a count for each range from its smallest to its largest value. The values here are 0 and 4,000,
+    // so each key takes much memory.
     let wide = (0..10_000).map(|number| ("a", number % 100, (number as u64 / 100 % 2) * 4_000));
     let wide: Vec<Made> = [("a", 1, 0); 200].into_iter().chain(wide).collect();
     for (definition, events, total) in [

@@ -34,7 +34,6 @@ pub struct Plan {
     pub needs_realtime: bool,
 }
 
-/// One column.
 #[derive(Clone, Debug)]
 pub(super) struct ColumnPlan {
     pub ty: ColumnType,

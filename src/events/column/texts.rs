@@ -17,7 +17,6 @@ use crate::{
     event::reader::{Input, Read},
 };
 
-/// A column of text.
 #[derive(Default)]
 pub(super) struct TextColumn {
     texts: Texts,

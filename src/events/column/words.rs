@@ -13,7 +13,6 @@ const READ: usize = 2048;
 /// The minimum number of rows in the buffer.
 const LEAST_ROWS: usize = 16;
 
-/// Columns of integers.
 pub(super) struct Words {
     columns: Vec<Integers>,
     /// How the columns are read, for each event type.

@@ -283,7 +283,7 @@ impl<'a> DerivingSink<'a> {
     }
 }
 
-/// Calls several functions in turn, until one of them ends the delivery.
+/// Calls the next function, unless the delivery has been stopped.
 trait Then {
     fn followed_by(self, next: impl FnOnce() -> Flow) -> Flow;
 }

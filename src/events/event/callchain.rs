@@ -309,8 +309,8 @@ fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
     Frame { addr, symbol, offset: 0, origin, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
 
-/// Appends the frames for an address of the sample's process: first the functions that are inlined there, innermost first,
-/// and then the function that contains them.
+/// Appends the frames for an address of the sample's process. Inlined functions come first, innermost first, and then the
+/// function that contains them.
 fn user_frames(sample: &Sample<'_>, addr: u64, kind: AddressKind, context: &Context, frames: &mut Vec<Arc<Frame>>) {
     let pid = sample.pid_tid().0;
     let resolved = context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), kind));

@@ -66,9 +66,8 @@ pub struct Context {
     registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
-    /// The memory budget of the run.
     budget: Budget,
-    /// The user's limit for the length of call chains.
+    /// The user's limit for the number of frames in call chains.
     frame_limit: Option<usize>,
     sides: Sides,
     endings: StackEndings,
@@ -88,7 +87,7 @@ type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
 pub struct FoundOffset {
     /// What to add to the times of events, in nanoseconds. `None` if it is unknown.
     pub offset: Option<i64>,
-    /// Forced when a time of day is shown for the first time. Warns if the offset is only a guess.
+    /// Evaluated when a time of day is shown for the first time: warns if the offset is only a guess.
     pub shown: LazyLock<(), Box<dyn FnOnce() + Send>>,
 }
 
@@ -109,7 +108,7 @@ pub enum Processes {
 enum ProcessRecords {
     Unused,
     Live,
-    /// procfs is never read.
+    /// The records are the only source: procfs is never read.
     Recording,
 }
 
@@ -253,8 +252,8 @@ impl Context {
         &self.endings
     }
 
-    /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`], and may be inside
-    /// its `work`.
+    /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`]. The `work` of
+    /// `with_symbols` may call this function.
     pub fn with_unwinder<R>(&self, work: impl FnOnce(&mut Unwinder) -> R) -> R {
         work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -540,8 +539,8 @@ impl Context {
         self.reached_time.store(time, Relaxed);
     }
 
-    /// Returns how far the recording has been read, in nanoseconds since the Unix epoch, or of the recording's clock if the
-    /// recording has no time of day. Returns `None` for live events.
+    /// Returns how far the recording has been read, in nanoseconds since the Unix epoch. If the recording has no time of
+    /// day, the nanoseconds are those of its own clock. Returns `None` for live events.
     pub fn reached(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))

@@ -179,7 +179,6 @@ fn member(name: &str, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{name}\":");
 }
 
-/// Appends a number or a boolean.
 fn number(number: impl Display, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "{number}");

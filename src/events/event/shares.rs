@@ -28,7 +28,6 @@ pub enum GroupKey {
     Symbol,
 }
 
-/// The names of the keys.
 const NAMES: [(&str, GroupKey); 8] = [
     ("comm", GroupKey::Comm),
     ("pid", GroupKey::Pid),
@@ -77,7 +76,7 @@ pub struct AddedSample<'a> {
 /// What is summed up for callers, besides the functions in which samples were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerSums {
-    /// Nothing.
+    /// Callers have no sums.
     #[default]
     Ignored,
     /// A tree of callers for each line of the table.

@@ -58,7 +58,7 @@ struct InKernel {
     missed: AtomicU64,
 }
 
-/// Stands for no ring.
+/// The value of `reported_ring` while no loss is being reported.
 const NO_RING: usize = usize::MAX;
 
 impl Stats {

@@ -71,7 +71,7 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
         StackDirection::Up => Direction::Straight,
         StackDirection::Down => Direction::Inverted,
     };
-    // If a name does not fit into its box, cut off its end: its start says more.
+    // If a name does not fit into its box, cut off the end of the name: the start says more.
     options.text_truncate_direction = TextTruncateDirection::Right;
     // Gives a function the same colour in every flame graph.
     options.deterministic = true;

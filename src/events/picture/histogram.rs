@@ -113,7 +113,6 @@ impl Log2Histogram {
     }
 }
 
-/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -31,7 +31,6 @@ impl MostOpen {
         self.spans.min(MOST_OPEN).min(fitting).max(1)
     }
 
-    /// Creates the hash.
     pub(super) fn hash(self, (key_size, value_size): (usize, usize)) -> Result<Map, CallError> {
         let (name, map_type, flags, inner) = ("open", MapType::Hash, 0, None);
         let entries = self.entries((key_size, value_size));

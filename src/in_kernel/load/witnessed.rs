@@ -48,7 +48,6 @@ impl Witnessed {
         Ok(Witnessed { state: State::Loaded(loaded), witness, name, id: tracepoint.id, witnessing: None })
     }
 
-    /// Attaches the program.
     pub(super) fn attach(&mut self) -> Result<(), CallError> {
         self.state = match std::mem::replace(&mut self.state, State::Gone) {
             State::Loaded(program) => {
@@ -60,7 +59,6 @@ impl Witnessed {
         Ok(())
     }
 
-    /// Attaches the witness.
     pub(super) fn attach_witness(&mut self) -> Result<(), CallError> {
         self.witnessing = Some(self.witness.attach_to_raw_tracepoint(&self.name)?);
         Ok(())

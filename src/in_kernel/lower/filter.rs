@@ -55,7 +55,6 @@ pub(super) fn test(node: &FilterNode, of: &mut dyn Compared) -> Result<Test, Uns
     }
 }
 
-/// Returns the test of a text.
 pub(super) fn text_test(text: Text, (comparison, value): (TextComparison, &str)) -> Result<Test, Unsuited> {
     let (array, size): (Place, usize) = match text {
         Text::Field { offset, size } => (CONTEXT.at(offset), size),

@@ -126,7 +126,6 @@ pub fn lower_filter(filter: &Filter, event: &EventType, ids: PidNamespace) -> Re
     filter::test(filter.node(), &mut read::Reader { event, format: tracepoint(event)?, ids })
 }
 
-/// Returns the format of a tracepoint.
 fn tracepoint(event: &EventType) -> Result<&EventFormat, Unsuited> {
     match &event.format {
         Format::Tracepoint(format) => Ok(format),

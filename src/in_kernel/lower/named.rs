@@ -54,7 +54,6 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 impl Names {
-    /// Creates the texts of a field.
     pub(super) fn new(
         format: &Arc<SpanFormat>,
         field: usize,

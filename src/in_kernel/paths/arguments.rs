@@ -19,8 +19,8 @@ pub const MOST_CALLS: u32 = 1024;
 /// The register with the bits of the call. It replaces the ids of the task. The lowest bits stand for arguments that are
 /// strings.
 pub(crate) const STRINGS: Register = Register::R9;
-/// The first bit of the arguments that are file descriptors, of the arguments that are names of files, and of the names that
-/// are relative to the file descriptor before them.
+/// Each of these numbers is the bit of argument 0. A bit says that the argument is a file descriptor, that it is the name of
+/// a file, or that this name is relative to the file descriptor before it.
 pub(crate) const IS_DESCRIPTOR: usize = 8;
 pub(crate) const IS_NAME: usize = 16;
 pub(crate) const HAS_FOLDER: usize = 24;

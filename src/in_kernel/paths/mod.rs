@@ -2,9 +2,9 @@
 //! Programs read them from the kernel's memory when the event happens, so no file descriptor can change in between. The
 //! paths are those that procfs shows in /proc/PID/fd.
 //!
-//! A program takes two steps. `find_files` finds the files that the arguments refer to. `walk` builds the path of each file:
-//! it goes from the file up to the root, through mounts, and writes the names into a buffer, from the buffer's end to its
-//! start.
+//! A program takes two steps. `find_files` finds the files that the arguments refer to. `walk` builds the path of each file.
+//! It goes from the file up to the root, through mounts, and writes the names into a buffer, the last name first at the
+//! buffer's end.
 
 mod arguments;
 mod find;
@@ -52,8 +52,8 @@ pub(crate) const PATHS: Register = Register::R7;
 /// The place on the stack of this address; 0 if there are no paths.
 pub(crate) const KEPT_PATHS: Place = Place { base: Register::Frame, offset: -80 };
 
-/// The contents of this value: the index of the current path, numbers that were read, the task's table of file descriptors,
-/// and the files that the call had when it began.
+/// The contents of this map value: the index of the current path, numbers that were read, and the task's table of file
+/// descriptors. The files that the call had when it began follow.
 const AT: Place = PATHS.at(0);
 const NUMBER: Place = PATHS.at(8);
 const OTHER_NUMBER: Place = PATHS.at(16);

@@ -23,8 +23,8 @@ pub struct SpanCounters {
 }
 
 impl SpanCounters {
-    /// The number of these counters. The next word is the generation. If it changes, all open spans are dropped when they
-    /// end. A witness changes it when a program has missed an event.
+    /// The number of these counters. The next word is the generation. If it changes, all spans that are open at this time
+    /// are dropped when they end. A witness changes it when a program has missed an event.
     pub const WORDS: usize = 7;
     const FIRST: i16 = 8 * Counters::WORDS as i16;
     pub(super) const OPENED: i16 = SpanCounters::FIRST;

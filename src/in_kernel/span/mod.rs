@@ -220,7 +220,6 @@ impl Writer<'_> {
         code
     }
 
-    /// Writes code for a step.
     fn step(&self, code: &mut Code, step: &LoweredStep) {
         let next = code.label();
         if let Some(when) = &step.when {

@@ -46,8 +46,8 @@ pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     }
 }
 
-/// Writes code that counts a refused number: it adds the number to their sum at `sum`, and the upper half of the number to
-/// the sum of upper halves, 8 bytes further.
+/// Writes code that counts a refused number. The code adds the number to the sum of refused numbers, which is at `sum`. It
+/// adds the upper half of the number to the sum of upper halves, which is 8 bytes further.
 pub(super) fn add_refused(code: &mut Code, shape: &Shape, sum: Place) {
     code.push(Instruction::AtomicAdd(sum, ADDED));
     if shape.high().is_some() {
@@ -63,7 +63,7 @@ fn upper_half(code: &mut Code, shape: &Shape) {
     code.operate(shift, Register::R2, 32);
 }
 
-/// Writes code that replaces the number at a place if `condition` holds for the new number and the number there.
+/// Writes code that stores the new number at `place` if it is less than the number there, or greater, as `condition` says.
 fn replace_if(code: &mut Code, condition: Condition, place: Place, refused: Label) {
     let stored = code.label();
     code.load(Size::Double, Register::R0, place);

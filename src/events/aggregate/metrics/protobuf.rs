@@ -81,8 +81,8 @@ pub(super) struct ClassicBucket {
     pub upper_bound: Option<f64>,
 }
 
-/// Buckets with consecutive numbers. `offset` counts the buckets between the end of the previous span and this one; for
-/// the first span it is the number of its first bucket.
+/// Buckets with consecutive numbers. `offset` counts the empty buckets after the previous span. For the first span, `offset`
+/// is the number of its first bucket.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct BucketSpan {
     #[prost(sint32, optional, tag = "1")]

@@ -83,7 +83,6 @@ pub struct Rule {
     after: Option<OpenCondition>,
 }
 
-/// The event of a rule.
 #[derive(Clone, Copy, Debug)]
 enum RuleEvent {
     /// `system:name`
@@ -116,8 +115,8 @@ pub struct Field {
     pub value: ComputeField,
     /// The texts that it can contain; `None` if there is no list.
     pub values: Option<FieldValues>,
-    /// How a BPF program finds the value, which cannot call `value`. For a text of a number, this is the origin of the
-    /// number. `None` if only `value` can compute it.
+    /// How a BPF program, which cannot call `value`, finds the value. If the value is the text of a number, such as the name
+    /// of a system call, this is the origin of the number. `None` if only `value` can compute it.
     pub origin: Option<SpanOrigin>,
 }
 
@@ -315,7 +314,7 @@ impl Field {
         Field { values: Some(FieldValues { list, unnamed }), ..self }
     }
 
-    /// Sets where a BPF program finds the value. For a text of a number, this is the origin of the number.
+    /// Sets where a BPF program finds the value. If the value is the text of a number, this is the origin of the number.
     pub const fn is(self, origin: SpanOrigin) -> Field {
         Field { origin: Some(origin), ..self }
     }

@@ -1,5 +1,5 @@
-//! Tests of flushes in `block-io`: ends that were not delivered, although no loss was reported, and several queues of a
-//! device that flush at the same time.
+//! Tests of flushes in `block-io`. Some ends of flushes are not delivered, although no loss was reported, or several queues
+//! of a device flush at the same time.
 
 use std::collections::BTreeMap;
 

@@ -60,7 +60,7 @@ struct Device {
     issues: [u64; 2],
     /// When the flush that ended last was issued. The waits that it ends began before.
     ended_issue: u64,
-    /// Whether tasks may be waiting whose begins were not delivered.
+    /// Whether waits may be open whose begins were not delivered.
     has_unknown_waits: bool,
 }
 

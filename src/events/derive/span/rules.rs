@@ -56,30 +56,30 @@ impl FieldCondition {
 /// What a sample does to the open span with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Opens a span. Drops the open span with this key, unless spans are nested.
+    /// The sample opens a span. It drops the open span with this key, unless spans are nested.
     Begin,
-    /// Opens a span, unless a span with this key is open.
+    /// The sample opens a span, unless a span with this key is open.
     BeginUnlessOpen,
-    /// Opens a span, even if spans with this key are open.
+    /// The sample opens a span, even if spans with this key are open.
     BeginAnother,
-    /// Ends the span. If several are open, ends the span that was opened last.
+    /// The sample ends the span. If several are open, it ends the span that was opened last.
     End,
-    /// Ends the span that was opened first.
+    /// The sample ends the span that was opened first.
     EndFirst,
-    /// Is kept with the span.
+    /// The sample is kept with the span.
     Note(Keep),
-    /// Drops the span.
+    /// The sample drops the span.
     Discard,
     /// The sample is a wakeup. It drops the span if the task in the key must have run since its last wakeup. A rule with
     /// `Change::Wakes` for the same event must come before this rule.
     DiscardWokenAgain,
-    /// Is kept until a later sample recalls it. Its key is not the key of a span: samples that are kept ahead have keys of
-    /// their own.
+    /// The sample is kept until a later sample recalls it. Its key is not the key of a span: samples that are kept ahead
+    /// have keys of their own.
     Ahead(Keep),
-    /// Recalls the sample that was kept ahead with this key. The span that the recalling sample opens gets the recalled
+    /// The sample recalls the sample that was kept ahead with this key. If it also opens a span, the span gets the recalled
     /// sample.
     Recall,
-    /// Drops the sample that was kept ahead with this key.
+    /// The sample drops the sample that was kept ahead with this key.
     Forget,
     /// From now on, the CPU runs another task: its name is in this field, and its thread id is the key. A span can then list
     /// the tasks that ran during its time.
@@ -108,23 +108,24 @@ pub enum Change {
 /// Which samples of a rule an open span keeps. All samples are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The first one.
+    /// The first sample.
     First,
-    /// The last one.
+    /// The last sample.
     Last,
-    /// The first 16.
+    /// The first 16 samples.
     Some,
 }
 
 /// Whether a span works without an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// It does not.
+    /// The span does not work without the event.
     #[default]
     Needed,
-    /// It does. Some kernels and some recordings lack the event.
+    /// The span works without the event, which some kernels and some recordings lack.
     Optional,
-    /// It does. Live runs do not open the event, because another event of the span contains the same information.
+    /// The span works without the event. Live runs do not open it, because another event of the span contains the same
+    /// information.
     OnlyRecorded,
 }
 

@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A wait that cannot be right is always dropped. While some CPUs do not deliver events yet, it is not a gap.
+    /// While some CPUs do not deliver events yet, a second wakeup drops the open wait, but the wait does not count as a gap.
     #[test]
     fn while_events_are_being_enabled_a_second_wakeup_is_not_counted() {
         let mut scheduler = Scheduler::default();

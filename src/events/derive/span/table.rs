@@ -8,7 +8,6 @@ use perf_prof_system::budget::{Budget, HeldFor, Holding};
 use super::{key::Key, rules::Keep};
 use crate::event::{SpanNote, notes};
 
-/// The open spans.
 pub(super) struct OpenSpans {
     /// For each key, the slot of the span that was opened last.
     by_key: HashTable<u32>,
@@ -45,8 +44,8 @@ struct Slot {
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// The memory of an open span besides its key and record, in bytes: its slot, as much spare capacity of the `Vec`, its index
-/// in the hash table, and the allocator's header of the record.
+/// The memory of an open span besides its key and record, in bytes. It consists of a slot, as much spare capacity of the
+/// `Vec`, an index in the hash table, and the allocator's header of the record.
 const SLOT: usize = 2 * size_of::<Slot>() + 16;
 
 /// A span that is or was in the table.

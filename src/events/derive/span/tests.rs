@@ -214,8 +214,7 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
     }
 }
 
-/// A text of a number, such as the name of a system call: a filter that reads nothing else is evaluated once for each
-/// number.
+/// The filter reads only the text of a number, such as the name of a system call. It is evaluated once for each number.
 #[test]
 fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
     thread_local! {
@@ -426,7 +425,6 @@ fn records_that_are_too_large_together_are_cut_at_their_ends() {
     }
 }
 
-/// A step of a run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begin(i32),

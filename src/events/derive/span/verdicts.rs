@@ -1,4 +1,4 @@
-//! Caches the result of a filter for each number, if the filter reads only a text of this number.
+//! Caches the results of a filter that reads only the text of a number, such as the name of a system call.
 
 use rustc_hash::FxHashMap;
 

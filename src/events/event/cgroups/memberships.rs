@@ -15,7 +15,7 @@ pub struct Memberships {
     threads: FxHashMap<i32, Thread>,
     /// The cgroups of processes that moved with all their threads.
     processes: FxHashMap<i32, Place>,
-    /// The number of changes so far. It numbers the changes.
+    /// The number of changes so far, which is also the number of the last change.
     changes: u64,
     /// When the earlier part of the recording ends whose memberships were taken over, in ns.
     since: u64,

@@ -20,8 +20,9 @@ pub struct SpanField {
     pub kind: SpanFieldKind,
     /// How its values are found.
     pub source: SpanFieldSource,
-    /// How a BPF program finds the value of a computed field, which cannot call the function. For a text of a number, this
-    /// is the origin of the number. `None` if only the function can compute the value.
+    /// How a BPF program, which cannot call the function, finds the value of a computed field. If the field is the text of a
+    /// number, such as the name of a system call, this is the origin of the number. `None` if only the function can compute
+    /// the value.
     pub origin: Option<Origin>,
 }
 

@@ -3,8 +3,8 @@
 //! A span is delivered as a record, in the layout of the span's own event type. The record has the time and the CPU of the
 //! end, and its task too, unless the definition names another task. Its raw data looks like that of a tracepoint:
 //! `duration`, `open` and the fields of the span. The whole records of the begin, of the end, and of the samples between
-//! them follow. So the fields of a span are decoded like those of any event, a copy of the record contains the whole span,
-//! and `begin` and `end` are events of their own types.
+//! them follow. So the fields of a span are decoded like those of any event. A copy of the record contains the whole span.
+//! `begin` and `end` are events of their own types.
 //!
 //! The call chain is not copied: it is resolved from the record that contains it. A record has at most 64 KiB. If the begin
 //! and the end are larger together, the ends of their records are cut off. Copies of user stacks are there, and a stack that
@@ -295,7 +295,8 @@ impl SpanFormat {
         texts.filter_map(|(offset, text)| Some((offset.checked_sub(FIELDS)? / 8, text))).collect()
     }
 
-    /// If a filter reads only one field, and this is a text of a number, returns the field's index.
+    /// Returns the index of the only field that a filter reads, if this field is the text of a number, such as the name of a
+    /// system call.
     pub fn text_of_number(&self, filter: &Filter) -> Option<usize> {
         let at = filter.only_place()?.checked_sub(FIELDS)? / 8;
         let is_such =
@@ -359,8 +360,8 @@ impl SpanFormat {
     }
 
     /// Writes the record of a span to `out`. Clears `out` first. The record gets the time and the CPU of the end, and the
-    /// current cgroup of the task. If the records of the begin and the end are too large for one record, their ends are cut
-    /// off, which contain copies of user stacks.
+    /// current cgroup of the task. If the records of the begin and the end are too large together, the ends of both records
+    /// are cut off. Copies of user stacks are there.
     ///
     /// `context` knows the names of tasks and the architecture of the recording. Without it, fields that need these are
     /// empty.
@@ -472,8 +473,8 @@ impl SpanFormat {
         Some(Sample { event: self.inputs.get(event)?, record })
     }
 
-    /// Returns the samples between the begin and the end of the span with this raw data: the index of the event type and the
-    /// record of each.
+    /// Returns the samples between the begin and the end of the span with this raw data. Each has the index of its event
+    /// type, and its record.
     pub fn between<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let place = raw.get(NOTES..).and_then(|rest| rest.first_chunk()).map_or(0, |place| u32::from_ne_bytes(*place));
         let (offset, size) = ((place & 0xffff) as usize, (place >> 16) as usize);

@@ -238,7 +238,6 @@ fn key_part(part: usize, sign: Sign) -> Number {
     Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: sign == Sign::Signed, is_wide: true }
 }
 
-/// Returns some bits of a field.
 fn bits_of(reader: Reader<'_>, name: &str, bits: u32) -> Result<Number, Unsuited> {
     let unknown = || Unsuited::Member(name.to_owned());
     match of_field(reader, reader.format.field(name).ok_or_else(unknown)?)? {
@@ -250,11 +249,11 @@ fn bits_of(reader: Reader<'_>, name: &str, bits: u32) -> Result<Number, Unsuited
 /// Which [`FilterData`] stands for the raw data of the span.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordOfSpan {
-    /// `FilterData::Sample` does.
+    /// `FilterData::Sample` is the raw data of the span.
     Sample,
-    /// `FilterData::Span` does. `FilterData::Sample` stands for the data of the event that ends the span.
+    /// `FilterData::Span` is the raw data of the span, and `FilterData::Sample` is the data of the event that ends the span.
     Span,
-    /// None does. `FilterData::Span` stands for the duration only.
+    /// `FilterData::Span` is only the duration of the span.
     Duration,
 }
 

@@ -95,7 +95,6 @@ pub fn pair_programs(
     }
 }
 
-/// The code of the programs.
 pub(super) struct PairCodes {
     pub codes: [Code; 3],
     pub open_bytes: (usize, usize),
@@ -130,7 +129,6 @@ fn formats(event: &EventType) -> Option<[&EventFormat; 2]> {
     Some([begin.format.tracepoint()?, end.format.tracepoint()?])
 }
 
-/// Writes the programs.
 struct Writer<'a> {
     lowered: &'a LoweredPairs,
     selection: &'a Selection,
@@ -141,7 +139,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Returns the program of the begins.
+    /// Returns the program for the begins of calls.
     fn begin(&self) -> Code {
         self.program(SystemCall::Enter, |code, done| {
             count_in(code, SpanCounters::OPENED);
@@ -164,7 +162,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the program of the ends.
+    /// Returns the program for the ends of calls.
     fn end(&self) -> Code {
         self.program(SystemCall::Exit, |code, done| {
             let (no_begin, is_its_end) = (code.label(), code.label());

@@ -83,7 +83,6 @@ fn definition(keys: &[&str], value: Option<&str>, filter: Option<&str>, measure:
     Definition { keys, value: value.map(str::to_owned), filter: filter.map(str::to_owned), limit: 1 << 20, measure }
 }
 
-/// An event that happens.
 struct Happened {
     input: usize,
     data: Vec<u8>,

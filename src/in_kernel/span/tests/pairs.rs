@@ -57,7 +57,6 @@ impl Call {
         [common, self.id as u64].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Returns the registers of the call.
     fn registers(&self) -> Vec<u8> {
         let places = if self.is_of_32_bits { [40, 88, 96, 104, 112, 32] } else { [112, 104, 96, 56, 72, 64] };
         let mut registers = vec![0xa5; 168];

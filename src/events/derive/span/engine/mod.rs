@@ -35,7 +35,7 @@ pub(super) struct Engine {
     filtered_fields: Vec<bool>,
     /// Whether the filter reads a text that is computed for each span.
     has_text_filter: bool,
-    /// The filter's results, cached if the filter reads only one text and this is a text of a number.
+    /// The cached results of a filter that reads only the text of a number, such as the name of a system call.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
     /// The samples of `Ahead` rules by key, until a sample recalls them.
@@ -152,7 +152,6 @@ impl Engine {
         self.counts.add_without_room(spans);
     }
 
-    /// Ends the span with this key.
     fn end(
         &mut self,
         key: &Key,
@@ -277,7 +276,7 @@ impl Engine {
     /// Counts the open span of a key as a gap, because a second span with the key begins.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
         // A span of a source is a gap only if it was open for long. A second begin alone does not show that an end is
-        // missing: the kernel does not report some ends, and two requests for the same sectors may be open together. For the
+        // missing. The kernel does not report some ends, and two requests for the same sectors may be open together. For the
         // scheduler's sources, `schedule` finds what is missing.
         let is_overdue = self.is_overdue(key, time);
         self.counts.add_unended(is_overdue.into());
