@@ -285,10 +285,10 @@ class _Writes(Protocol):
 class Heatmap:
     """Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
 
-    The values are on a logarithmic scale with four rows for each power of two, so patterns with two or more levels are
-    visible, and single slow requests beside millions of fast ones. Times are in nanoseconds, as event._time; there are up
-    to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the number of values. A
-    notebook shows the picture.
+    The values are on a logarithmic scale with four rows for each power of two. So several levels of values are
+    visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
+    are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the
+    number of values. A notebook shows the picture.
     """
 
     def __new__(cls, title: str | None = None, unit: str = "ns", subtitle: str | None = None) -> Heatmap: ...
@@ -347,10 +347,10 @@ class Log2Hist:
     def __setstate__(self, counts: dict[int, int]) -> None: ...
 
 class Distribution:
-    """How values are distributed: those of one key of a Hist, as they were when the object was made.
+    """The distribution of the values of one key of a Hist, at the time when this object was made.
 
-    count, sum, min, max and mean are of all values, in the unit of the field; min, max and mean are None if there are no
-    values. Only what is printed or shown is in the unit of the Hist. len() is count. A notebook shows a table with bars.
+    count, sum, min, max and mean are numbers in the unit of the field. min, max and mean are None if there are no
+    values. Printed text and tables are in the unit of the Hist. len() is count. A notebook shows a table with bars.
     """
 
     @property
@@ -384,15 +384,15 @@ class Distribution:
 class Aggregator:
     """The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
 
-    A script uses it like a handler: an object with the name of an event gets all of these events. A key is the value of a
-    field if there is one name, else a tuple with the values of all names. len() is the number of keys, and iteration
-    gives the keys. A notebook shows the table.
+    A script uses it like a handler: an object that is named after an event gets all of its events. A key is the
+    value of a field if there is one name, else a tuple with the values of all names. len() is the number of keys,
+    and iteration yields the keys. A notebook shows the table.
     """
 
     def add(self, event: PerfEvent) -> None:
         """Adds an event. Raises ValueError if the event does not have one of the names."""
     def update(self, other: Aggregator) -> None:
-        """Adds everything that another object of the same class with the same names has."""
+        """Adds all amounts of another object of the same class with the same names."""
     def clear(self) -> None:
         """Removes all keys."""
     def most_common(self, n: int | None = None) -> list[tuple[Any, Any]]:
@@ -412,14 +412,15 @@ class Aggregator:
         sum, min, max, p50, p90 and p99."""
     @property
     def total(self) -> Any:
-        """The sum of all amounts, with those that were folded. For a Hist, a Distribution of all values."""
+        """The sum of all amounts, including folded ones. For a Hist: a Distribution of all values."""
     @property
     def others(self) -> Any:
-        """The sum of the amounts of keys that were folded: there were more than limit keys, or they took too much memory."""
+        """The sum of the amounts of all folded keys. Keys are folded if there are more than limit, or if they take too
+        much memory."""
     @property
     def times_folded(self) -> int:
-        """How often a key was folded: there were more than limit keys, or they took too much memory (--buffer). If it is not
-        0, the true amounts of some keys may be larger than shown."""
+        """How often a key was folded, because there were more than limit keys or they took too much memory (--buffer). If
+        it is not 0, the true amounts of some keys may be larger than shown."""
     def __call__(self, event: PerfEvent) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any) -> Any: ...
@@ -452,10 +453,10 @@ class Sum(Aggregator):
 class Hist(Aggregator):
     """Counts how the value of a field is distributed, for each key. by is the name of a field or member, or a tuple of names.
 
-    Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
-    'ms' or 's', the values are in ns, and are divided by a thousand, a million or a billion where they are shown; low,
-    high and step are in this unit. The numbers of a Distribution stay in ns. Any other unit is only a name. where and
-    limit are as for Count. An item is a Distribution; it is empty if there is no such key.
+    Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit
+    'us', 'ms' or 's', the values must be in ns. They are shown in this unit, and low, high and step are in this
+    unit too. The numbers of a Distribution stay in ns. Any other unit is only a name. where and limit are as for
+    Count. An item is a Distribution, which is empty if there is no such key.
     """
 
     def __new__(
@@ -508,9 +509,9 @@ class Stacks(Aggregator):
 class Top:
     """Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 
-    where is a filter such as 'prev_state==0'. With keep, which is a name or a tuple of names as in the keys of Count, only
-    these values of each event are kept. Iteration gives the events, or the kept values, the largest first. A script uses
-    the object like a handler: with the name of an event, it gets all of these events.
+    where is a filter such as 'prev_state==0'. keep is a name or a tuple of names, as in the keys of Count: then
+    only these values of each event are kept. Iteration yields the events or the kept values, the largest first. A
+    script uses the object like a handler: if it is named after an event, it gets all of its events.
     """
 
     def __new__(cls, n: int, value: str, *, where: str | None = None, keep: str | tuple[str, ...] | list[str] | None = None) -> Top: ...
@@ -673,9 +674,9 @@ def shard() -> _Shard | None:
     (--jobs). Returns None in all other processes, also in the process that merges the results."""
 
 def snapshot(reason: str = "", path: str | PathLike[str] | None = None) -> str:
-    """Writes the events of the last seconds, which --before has kept, and those of --after into a recording, and returns its
-    path when it is complete. The file has the time and reason in its name, unless path is given. Events wait for the
-    script meanwhile; its other threads go on. A program has flight() instead.
+    """Writes a recording with the events of the last seconds, which --before keeps, and of the time of --after.
+    Returns its path when it is complete. Until then, events wait for the script; its other threads continue. The
+    name of the file contains the time and reason, unless path is given. A program uses flight() instead.
 
     Raises RecordingFileError (the file cannot be written), Error (nothing is kept: there is no --before, or this is the
     import or __init__), ClosedError (in a forked child)."""
@@ -696,20 +697,21 @@ def stats() -> _Stats:
     kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU. Of a
     recording of perf, and with --jobs, the 'lost' of a CPU counts events that were recorded but not selected too.
 
-    The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
-    of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
-    'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' has the name of each such task and
-    the number of its gaps by thread id, 'missing_time' is how long the spans may have been together that were dropped
-    because events were lost (ns, at most), and 'cpus_without_idle_events' the CPUs of whose idle task the kernel
-    delivers no events.
+    The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin' and 'unseen'. 'unseen' is
+    the number of events of the selected tasks that the kernel did not deliver, although it reported no loss; later
+    events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
+    thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
+    duration, in ns, of the spans that were dropped because events were lost. 'cpus_without_idle_events' lists the
+    CPUs of whose idle task the kernel delivers no events.
     """
 
 class Trace:
     """The events of a live run or of a recording: an iterator of PerfEvent, a context manager, and for asyncio an
     asynchronous iterator.
 
-    Iteration waits without the GIL. Ctrl-C raises KeyboardInterrupt. It ends when the traced tasks, the command or the
-    recording end, or after stop(). An event may be kept longer than its trace. Several threads may use a trace.
+    Iteration waits without the GIL. Ctrl-C raises KeyboardInterrupt. Iteration ends when the traced tasks, the
+    command or the recording end, or after stop(). An event may be kept longer than its trace. Several threads may
+    use a trace.
     """
 
     def __iter__(self) -> Trace: ...
@@ -867,19 +869,20 @@ class RunResult:
 def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **fields: Any) -> PerfEvent:
     """Makes an event: a PerfEvent with these values of its fields, in a record like those of the kernel.
 
-    event is the event's name: 'sched:sched_switch' for a tracepoint, 'syscalls:sys_enter_openat//str=filename/' for one
-    with strings, 'page-faults' or 'profile' for other events,
-    'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
-    fields, there are _time, _cpu, _pid, _tid, _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of
-    _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
+    event is the event's name: 'sched:sched_switch' for a tracepoint, 'syscalls:sys_enter_openat//str=filename/' for
+    a tracepoint with strings, 'page-faults' or 'profile' for other events, 'uprobe:malloc' for a probe. The
+    keywords are its fields. Fields that are not given are 0 or empty. Further keywords are _time, _cpu, _pid, _tid,
+    _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of _callchain is an address, (address,
+    symbol), (address, symbol, dso), or a dict as in an event's _callchain.
 
-    For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
-    dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
-    worked out from these events. Without end, the span is open. The file of 'function:NAME@FILE' need not exist, and
-    the end of a call has the field ret.
+    For a span, event is 'span:fsync=BEGIN..END' or a source such as 'syscall', and the keywords are begin, end,
+    between, and duration in ns. begin and end are each an event, or a dict with the keywords of an event; between
+    is a list of them. The fields of the span are computed from these events. Without end, the span is open. The
+    file of 'function:NAME@FILE' need not exist. The end of a call has the field ret.
 
-    formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
-    the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.
+    formats says where the format comes from: 'kernel' for this kernel, 'shipped' for the formats that are part of
+    perf_prof, or the path of a recording. Without formats, the format of this kernel is used, or the shipped one if
+    it cannot be read.
 
     Raises SelectorError, which is a ValueError, if there is no such event; TypeError if it has no such field or if a
     value has the wrong type; ValueError if a value does not fit into its field."""

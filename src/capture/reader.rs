@@ -114,8 +114,8 @@ pub(super) struct Flush {
     taken: Option<Instant>,
 }
 
-/// The assumed maximum delay between the moment at which the kernel reads a record's time and the moment at which it
-/// has written the record. Interrupts cause such delays.
+/// The assumed maximum time between two moments: the kernel reads the time of a record, and the kernel has written the
+/// record. Interrupts can delay the second moment.
 const WRITER_DELAY: Duration = Duration::from_millis(1);
 
 /// Chunks of more than this many bytes are not searched for samples.

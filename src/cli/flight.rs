@@ -91,19 +91,19 @@ pub enum FlightError {
          each dump contains the newest samples"
     )]
     NotOverwritten,
-    /// --switch-events beside --before.
+    /// --switch-events together with --before.
     #[error(
         "--switch-events and --before cannot be combined: the record of each switch would wake perf-prof; use \
          -e sched:sched_switch, whose samples stay in the rings"
     )]
     SwitchEvents,
-    /// --threads with a layout beside --before.
+    /// --threads with a layout, together with --before.
     #[error(
         "--threads={0} and --before cannot be combined: a dump always consists of one file for each CPU; write --threads \
          without a value"
     )]
     ThreadLayout(Threads),
-    /// --buffer-flush beside --before.
+    /// --buffer-flush together with --before.
     #[error("--buffer-flush and --before cannot be combined: with --before, samples are written only at a trigger")]
     BufferFlush,
     /// An event of --trigger is wrong.

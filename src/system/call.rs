@@ -45,8 +45,8 @@ pub(super) fn failed(call: &str) -> impl FnOnce(Errno) -> CallError {
     move |errno| CallError::new(call, errno.into())
 }
 
-/// Returns `fd` as a `BorrowedFd`, the type that rustix needs. Pass the result only to a call that is made at once. If
-/// another thread closes the descriptor before the call, the call fails and does no other harm. `fd` must not be -1.
+/// Returns `fd` as a `BorrowedFd`, the type that rustix needs. Use the result for one system call at once. If another
+/// thread has closed the descriptor by then, the system call fails and does no harm. `fd` must not be -1.
 pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the kernel checks the number in each call. Nothing keeps the result longer than the calls take.
     unsafe { BorrowedFd::borrow_raw(fd) }

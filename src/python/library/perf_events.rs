@@ -102,7 +102,7 @@ impl OpenPerfEvent {
 /// evsel.
 type Given<'py> = (Py<OpenPerfEvent>, String, Vec<u8>, Option<(String, String)>, Bound<'py, PyAny>);
 
-/// Maps the rings of events. Each ring has `pages` pages of data.
+/// Maps the rings of events. `pages` is the size of the data of each ring in pages, rounded up to a power of two.
 #[pyfunction]
 fn map_perf_rings(py: Python<'_>, events: Vec<Given<'_>>, pages: usize) -> PyResult<PerfRings> {
     let bytes = pages.max(1).checked_next_power_of_two().and_then(|pages| pages.checked_mul(page_size()));

@@ -46,8 +46,9 @@ pub fn open_trace(
 /// The events of a live run or of a recording: an iterator of PerfEvent, a context manager, and for asyncio an
 /// asynchronous iterator.
 ///
-/// Iteration waits without the GIL. Ctrl-C raises KeyboardInterrupt. It ends when the traced tasks, the command or the
-/// recording end, or after stop(). An event may be kept longer than its trace. Several threads may use a trace.
+/// Iteration waits without the GIL. Ctrl-C raises KeyboardInterrupt. Iteration ends when the traced tasks, the
+/// command or the recording end, or after stop(). An event may be kept longer than its trace. Several threads may
+/// use a trace.
 #[pyclass(module = "perf_prof", frozen, weakref)]
 pub struct Trace {
     queue: Arc<Queue>,

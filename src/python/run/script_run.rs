@@ -45,8 +45,9 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     if plan.run.input().is_some() {
         capability::give_up_right_to_read();
     }
-    // While live events are opened, Ctrl-C is blocked; the run then ends as soon as it has started. For a recording
-    // Ctrl-C is not blocked, because the recording may be a pipe, and opening a pipe may block.
+    // While live events are opened, Ctrl-C is blocked. If it arrives in this time, the run ends as soon as it has
+    // started. For a recording Ctrl-C is not blocked, because the recording may be a pipe, and opening a pipe may
+    // block.
     let held = plan.run.live().map(|_| BlockedSignals::new()).transpose()?;
     output::redirect(plan)?;
     let chosen = Chosen::select(&plan.run)?;

@@ -23,10 +23,10 @@ use super::{
 
 /// Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
 ///
-/// The values are on a logarithmic scale with four rows for each power of two, so patterns with two or more levels are
-/// visible, and single slow requests beside millions of fast ones. Times are in nanoseconds, as event._time; there are up
-/// to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the number of values. A
-/// notebook shows the picture.
+/// The values are on a logarithmic scale with four rows for each power of two. So several levels of values are
+/// visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
+/// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the
+/// number of values. A notebook shows the picture.
 #[pyclass(module = "perf_prof")]
 pub struct Heatmap {
     counts: HeatMap,

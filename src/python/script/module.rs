@@ -314,12 +314,12 @@ fn realtime() -> i64 {
 /// kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU. Of a
 /// recording of perf, and with --jobs, the 'lost' of a CPU counts events that were recorded but not selected too.
 ///
-/// The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
-/// of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
-/// 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' has the name of each such task and
-/// the number of its gaps by thread id, 'missing_time' is how long the spans may have been together that were dropped
-/// because events were lost (ns, at most), and 'cpus_without_idle_events' the CPUs of whose idle task the kernel
-/// delivers no events.
+/// The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin' and 'unseen'. 'unseen' is
+/// the number of events of the selected tasks that the kernel did not deliver, although it reported no loss; later
+/// events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
+/// thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
+/// duration, in ns, of the spans that were dropped because events were lost. 'cpus_without_idle_events' lists the
+/// CPUs of whose idle task the kernel delivers no events.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))

@@ -36,9 +36,9 @@ pub fn set_snapshots(snapshots: Option<Snapshots>) {
     *SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner) = of_process;
 }
 
-/// Writes the events of the last seconds, which --before has kept, and those of --after into a recording, and returns its
-/// path when it is complete. The file has the time and reason in its name, unless path is given. Events wait for the
-/// script meanwhile; its other threads go on. A program has flight() instead.
+/// Writes a recording with the events of the last seconds, which --before keeps, and of the time of --after.
+/// Returns its path when it is complete. Until then, events wait for the script; its other threads continue. The
+/// name of the file contains the time and reason, unless path is given. A program uses flight() instead.
 ///
 /// Raises RecordingFileError (the file cannot be written), Error (nothing is kept: there is no --before, or this is the
 /// import or __init__), ClosedError (in a forked child).

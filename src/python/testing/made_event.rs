@@ -30,19 +30,20 @@ const COMMON: u64 =
 
 /// Makes an event: a PerfEvent with these values of its fields, in a record like those of the kernel.
 ///
-/// event is the event's name: 'sched:sched_switch' for a tracepoint, 'syscalls:sys_enter_openat//str=filename/' for one
-/// with strings, 'page-faults' or 'profile' for other events,
-/// 'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
-/// fields, there are _time, _cpu, _pid, _tid, _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of
-/// _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
+/// event is the event's name: 'sched:sched_switch' for a tracepoint, 'syscalls:sys_enter_openat//str=filename/' for
+/// a tracepoint with strings, 'page-faults' or 'profile' for other events, 'uprobe:malloc' for a probe. The
+/// keywords are its fields. Fields that are not given are 0 or empty. Further keywords are _time, _cpu, _pid, _tid,
+/// _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of _callchain is an address, (address,
+/// symbol), (address, symbol, dso), or a dict as in an event's _callchain.
 ///
-/// For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
-/// dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
-/// worked out from these events. Without end, the span is open. The file of 'function:NAME@FILE' need not exist, and
-/// the end of a call has the field ret.
+/// For a span, event is 'span:fsync=BEGIN..END' or a source such as 'syscall', and the keywords are begin, end,
+/// between, and duration in ns. begin and end are each an event, or a dict with the keywords of an event; between
+/// is a list of them. The fields of the span are computed from these events. Without end, the span is open. The
+/// file of 'function:NAME@FILE' need not exist. The end of a call has the field ret.
 ///
-/// formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
-/// the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.
+/// formats says where the format comes from: 'kernel' for this kernel, 'shipped' for the formats that are part of
+/// perf_prof, or the path of a recording. Without formats, the format of this kernel is used, or the shipped one if
+/// it cannot be read.
 ///
 /// Raises SelectorError, which is a ValueError, if there is no such event; TypeError if it has no such field or if a
 /// value has the wrong type; ValueError if a value does not fit into its field.

@@ -46,9 +46,9 @@ impl Shared {
 
 /// The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
 ///
-/// A script uses it like a handler: an object with the name of an event gets all of these events. A key is the value of a
-/// field if there is one name, else a tuple with the values of all names. len() is the number of keys, and iteration
-/// gives the keys. A notebook shows the table.
+/// A script uses it like a handler: an object that is named after an event gets all of its events. A key is the
+/// value of a field if there is one name, else a tuple with the values of all names. len() is the number of keys,
+/// and iteration yields the keys. A notebook shows the table.
 #[pyclass(module = "perf_prof", subclass, frozen)]
 pub struct Aggregator {
     groups: Shared,
@@ -157,7 +157,7 @@ impl Aggregator {
         self.add_event(event)
     }
 
-    /// Adds everything that another object of the same class with the same names has.
+    /// Adds all amounts of another object of the same class with the same names.
     fn update(this: &Bound<'_, Aggregator>, other: &Bound<'_, Aggregator>) -> PyResult<()> {
         // `this` and `other` may be the same object, and two threads may add to each other's table. So only one lock is
         // held at a time.
@@ -240,22 +240,23 @@ impl Aggregator {
         rows_capsule(py, rows.map_err(|error| PyValueError::new_err(error.to_string()))?)
     }
 
-    /// The sum of all amounts, with those that were folded. For a Hist, a Distribution of all values.
+    /// The sum of all amounts, including folded ones. For a Hist: a Distribution of all values.
     #[getter]
     fn total<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let total = self.groups.lock().total();
         self.object(py, total)
     }
 
-    /// The sum of the amounts of keys that were folded: there were more than limit keys, or they took too much memory.
+    /// The sum of the amounts of all folded keys. Keys are folded if there are more than limit, or if they take too
+    /// much memory.
     #[getter]
     fn others<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let others = self.groups.lock().others().amount.clone();
         self.object(py, others)
     }
 
-    /// How often a key was folded: there were more than limit keys, or they took too much memory (--buffer). If it is not
-    /// 0, the true amounts of some keys may be larger than shown.
+    /// How often a key was folded, because there were more than limit keys or they took too much memory (--buffer). If
+    /// it is not 0, the true amounts of some keys may be larger than shown.
     #[getter]
     fn times_folded(&self) -> u64 {
         self.groups.lock().others().keys

@@ -5,10 +5,10 @@ use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 
 use super::base::write_to;
 
-/// How values are distributed: those of one key of a Hist, as they were when the object was made.
+/// The distribution of the values of one key of a Hist, at the time when this object was made.
 ///
-/// count, sum, min, max and mean are of all values, in the unit of the field; min, max and mean are None if there are no
-/// values. Only what is printed or shown is in the unit of the Hist. len() is count. A notebook shows a table with bars.
+/// count, sum, min, max and mean are numbers in the unit of the field. min, max and mean are None if there are no
+/// values. Printed text and tables are in the unit of the Hist. len() is count. A notebook shows a table with bars.
 #[pyclass(name = "Distribution", module = "perf_prof", frozen)]
 pub struct PyDistribution {
     of: Distribution,

@@ -79,10 +79,10 @@ impl Sum {
 
 /// Counts how the value of a field is distributed, for each key. by is the name of a field or member, or a tuple of names.
 ///
-/// Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
-/// 'ms' or 's', the values are in ns, and are divided by a thousand, a million or a billion where they are shown; low,
-/// high and step are in this unit. The numbers of a Distribution stay in ns. Any other unit is only a name. where and
-/// limit are as for Count. An item is a Distribution; it is empty if there is no such key.
+/// Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit
+/// 'us', 'ms' or 's', the values must be in ns. They are shown in this unit, and low, high and step are in this
+/// unit too. The numbers of a Distribution stay in ns. Any other unit is only a name. where and limit are as for
+/// Count. An item is a Distribution, which is empty if there is no such key.
 #[pyclass(module = "perf_prof", extends = Aggregator, frozen)]
 pub struct Hist;
 

@@ -35,9 +35,9 @@ impl SharedLargest {
 
 /// Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 ///
-/// where is a filter such as 'prev_state==0'. With keep, which is a name or a tuple of names as in the keys of Count, only
-/// these values of each event are kept. Iteration gives the events, or the kept values, the largest first. A script uses
-/// the object like a handler: with the name of an event, it gets all of these events.
+/// where is a filter such as 'prev_state==0'. keep is a name or a tuple of names, as in the keys of Count: then
+/// only these values of each event are kept. Iteration yields the events or the kept values, the largest first. A
+/// script uses the object like a handler: if it is named after an event, it gets all of its events.
 #[pyclass(module = "perf_prof", frozen)]
 pub struct Top {
     largest: SharedLargest,

@@ -106,8 +106,8 @@ impl Function {
         found.filter(|found| found.is_callable())
     }
 
-    /// Returns what has this name now. The name is looked up for each event, because a script can define or replace a
-    /// function at any time. Detecting such changes would cost more than the look-up.
+    /// Looks the name up in `__main__`. This happens for each event, because a script can define or replace a function
+    /// at any time. Detecting such changes would cost more than the look-up.
     #[inline]
     pub fn find<'py>(&self, main: &Bound<'py, PyDict>) -> Known<'py> {
         match &self.found {

@@ -90,7 +90,8 @@ impl RecordFunctions {
         }
     }
 
-    /// Returns whether the script has a function for these records. Functions for counts do not matter here.
+    /// Returns whether the script has a function for these records. The functions for the counts of `perf stat record`
+    /// are not considered.
     pub fn is_any_defined(&self, main: &Bound<'_, PyDict>) -> bool {
         let functions = [&self.throttle, &self.unthrottle, &self.context_switch, &self.auxtrace_error];
         functions.iter().any(|function| function.look_up(main).is_some())
