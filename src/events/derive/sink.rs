@@ -240,8 +240,8 @@ impl<'a> DerivingSink<'a> {
         Self { outlet, ..self }
     }
 
-    /// Ends the derivations and delivers their last samples. The program goes on. `losses` says whether the derivations must
-    /// be told of a loss first.
+    /// Ends the derivations and delivers their last samples. The program goes on. `losses` says whether a loss must be
+    /// reported to the derivations first.
     pub fn end_derivations(&mut self, losses: Losses) -> Flow {
         if losses == Losses::Unreported {
             self.derivations.lost(0, 0);

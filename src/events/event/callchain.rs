@@ -138,8 +138,8 @@ impl KernelFrames {
     fn resolve(&mut self, addr: u64, kind: AddressKind, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, kind, context));
         // Do not cache frames without a name or frames of generated code. Such an address may get another name when a module
-        // or a BPF program is loaded. Frames of modules are cached although a module may be replaced: the list of symbols is
-        // read only once, so a new lookup gives the same name.
+        // or a BPF program is loaded. Frames of modules are cached although a module may be replaced. perf-prof does not
+        // read the list of symbols again then, so a new lookup would give the same name.
         if *frame.symbol == *UNKNOWN || is_generated_kernel_code(&frame.dso) {
             return frame;
         }
@@ -202,7 +202,7 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
         return guest_chain(sample, sides);
     }
     // Whether the last context marker was that of the kernel. The kernel writes a marker before each kind of frames, but a
-    // recording may lack markers. Then the address itself tells: kernel addresses have their top bit set on every 64-bit
+    // recording may lack markers. Then the address itself decides: kernel addresses have their top bit set on every 64-bit
     // architecture that perf runs on.
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);

@@ -122,7 +122,7 @@ pub fn perf_ip(sample: &Sample<'_>, context: &Context) -> Option<Arc<PerfFrame>>
 }
 
 /// Resolves another address in a sample as perf does: the address of a page fault, or the start or target of a branch. The
-/// address itself tells whether it belongs to the kernel, because a branch may lead from a program into the kernel or back
+/// address itself decides whether it belongs to the kernel, because a branch may lead from a program into the kernel or back
 /// (`thread__find_map_fb()` in `tools/perf/util/event.c`).
 pub fn perf_address(sample: &Sample<'_>, addr: u64, context: &Context) -> Arc<PerfFrame> {
     frame(sample, addr, addr >> 63 == 1, context)

@@ -24,7 +24,7 @@ pub struct Shortfall {
     pub unseen: u64,
     /// The number of spans, of all tasks, whose end was not seen, although no loss was reported.
     pub unended: u64,
-    /// The number of spans, of all tasks, whose end cannot be told from the end of another span.
+    /// The number of spans, of all tasks, whose end cannot be distinguished from the end of another span.
     pub ambiguous: u64,
     /// The number of spans that were dropped because memory was short.
     pub without_room: u64,
@@ -172,8 +172,8 @@ impl Shortfall {
         if self.ambiguous != 0 {
             reasons.push(counted(
                 self.ambiguous,
-                "span has an end that cannot be told from the end of another span",
-                "spans have ends that cannot be told from the ends of other spans",
+                "span has an end that cannot be distinguished from the end of another span",
+                "spans have ends that cannot be distinguished from the ends of other spans",
             ));
         }
         if let Some(cpus) = self.cpus_text() {

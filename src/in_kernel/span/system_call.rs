@@ -129,8 +129,8 @@ impl SystemCall {
         Place { base: Register::Frame, offset: RECORD.offset + RET }
     }
 
-    /// Writes code that jumps to `to` if the call never returns, like exit(). Each thread ends with such a call. They would
-    /// fill the hash of open spans.
+    /// Writes code that jumps to `to` if the call never returns, like exit(). Each thread ends with such a call. If the
+    /// calls were kept, they would fill the hash of open spans.
     pub(super) fn jump_if_never_returns(code: &mut Code, to: Label) {
         for name in ["exit", "exit_group"] {
             let number = system_calls::number(std::env::consts::ARCH, name);

@@ -152,7 +152,7 @@ fn is_flushed_before(span: &SpanView<'_>) -> bool {
 /// Returns whether the request is a write that completes a second time, after a flush. The flags of such a write ask for a
 /// flush at its begin, and no longer when the write is issued.
 fn completes_twice(span: &SpanView<'_>) -> bool {
-    // For a write to sector 0, the second completion cannot be told from the completion of a flush.
+    // For a write to sector 0, the second completion cannot be distinguished from the completion of a flush.
     let begin = span.begin();
     let Some(issue) = issue(span).filter(|_| begin.uint("sector") != 0) else { return false };
     let is_fua = |part: &PartView<'_>| {
@@ -296,7 +296,7 @@ mod tests {
         // A flush before the data, and one after it.
         let both = [&[(START, 1, 2, "FWFSM")], &data(11, "WSM")[..], &[(COMPLETE, 19, 0, "WSM")]].concat();
         assert_eq!(times(8, &both), [[18, 1, 15, 2]]);
-        // For a write to sector 0, only the first completion can be told from that of a flush.
+        // For a write to sector 0, only the first completion can be distinguished from that of a flush.
         assert_eq!(times(0, &both), [[13, 1, 10, 2]]);
         // A flush only after the data, because the device has no FUA.
         let after = [&[(START, 1, 2, "WFS")], &data(2, "WS")[..], &[(COMPLETE, 9, 0, "WS")]].concat();

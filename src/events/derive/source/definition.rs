@@ -74,8 +74,8 @@ pub struct Rule {
     /// * `A+B`: a key of several parts. Each part is a field of the event, `_tid`, `_pid` or `_cpu`, for example `_cpu+irq`.
     /// * `A plus B`: a part that is the sum of two fields, for example `dev+sector plus nr_sector`.
     /// * `A+15`: a part that is a constant number, for example `_tid+15`.
-    /// * `A|B`: alternative keys, for example `_tid+sig|_pid+sig`. Of the open spans with one of them, the span that began
-    ///   last is meant.
+    /// * `A|B`: alternative keys, for example `_tid+sig|_pid+sig`. Of the open spans with one of these keys, the span that
+    ///   began last is meant.
     key: &'static str,
     when: Option<&'static str>,
     presence: Presence,

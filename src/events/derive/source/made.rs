@@ -157,7 +157,7 @@ impl MadeRun {
         self.counts.unended()
     }
 
-    /// Returns the number of spans whose end cannot be told from the end of another span.
+    /// Returns the number of spans whose end cannot be distinguished from the end of another span.
     pub fn ambiguous(&self) -> u64 {
         self.counts.ambiguous()
     }

@@ -121,7 +121,7 @@ fn of_flushes_of_several_queues_nobody_knows_which_one_the_device_has_refused() 
 fn a_wait_does_not_end_with_a_flush_that_began_before_it() {
     let mut run = start(Queues::One);
     deliver(&mut run, &[&[wait(0, 1), issue(0, 2)][..], &end(4, 1), &[wait(0, 5), issue(0, 6)]].concat());
-    // A flush whose end is not delivered.
+    // The end of the flush that was issued at 6 ms is not delivered.
     deliver(&mut run, &[&[wait(0, 10), issue(0, 11)][..], &end(13, 1), &[wait(0, 14), issue(0, 15)]].concat());
     deliver(&mut run, &end(18, 1));
     assert_eq!((spans(&run, 8), spans(&run, 7)), (vec![(2, 4), (11, 13), (15, 18)], vec![(1, 4), (14, 18)]));

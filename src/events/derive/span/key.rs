@@ -37,7 +37,7 @@ pub enum Part {
 pub enum Key {
     /// One number.
     One(u64),
-    /// Two numbers, each as its lower and its upper 32 bits. This keeps the size of a key small.
+    /// Two numbers, each as its lower and its upper 32 bits.
     Two([u32; 4]),
     /// Any other key.
     Bytes(Box<[u8]>),

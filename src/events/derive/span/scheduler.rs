@@ -149,8 +149,8 @@ impl Scheduler {
                     return;
                 }
                 self.is_woken_again = true;
-                // The task may have been running since before the first event. Its next switch will tell, so do not decide
-                // yet.
+                // The task may have been running since before the first event. Its next switch will show this, so do not
+                // decide yet.
                 let is_missed = self.is_started(last.at) && is_started;
                 if is_missed && last.is_off_cpu {
                     self.contradicted.push(task);
@@ -261,7 +261,7 @@ mod tests {
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, SLEEPS), 9)], &[7, 8]),
             // Two switches to task 7 on a CPU, and none away from it.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, 0), 7)], &[7, 8]),
-            // A switch to task 7, which still runs on another CPU, as far as its events tell.
+            // A switch to task 7, which still runs on another CPU, as its events show.
             (&[Switch(0, (6, SLEEPS), 7), Switch(1, (8, SLEEPS), 7)], &[7]),
             // The wakeup of task 7 is missing.
             (&[Switch(0, (7, SLEEPS), 8), Switch(0, (8, 0), 7)], &[7]),

@@ -58,7 +58,7 @@ counts! {
     replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
     unended add_unended "spans that began, and whose ends were not seen, although no loss was reported.";
-    ambiguous add_ambiguous "dropped spans whose end cannot be told from the end of another span.";
+    ambiguous add_ambiguous "dropped spans whose end cannot be distinguished from the end of another span.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
     without_room add_without_room "spans that were dropped because more than `max-open` were open, or because they took too much memory.";

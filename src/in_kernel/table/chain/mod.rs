@@ -41,7 +41,7 @@ const BUFFER: Register = Register::R7;
 const LAST_ID: i16 = 0;
 const NEW_ID: i16 = 8;
 const FIRST_KEY: i16 = 16;
-/// The offset of the first word: the process, the size of all frames, and the size of the kernel's frames.
+/// The offset of the first word, which contains the process, the size of all frames, and the size of the kernel's frames.
 const LENGTHS: i16 = FIRST_KEY + 8;
 /// The offset of the time at which the process got its present mappings; 0 if it was before the run.
 const SINCE: i16 = LENGTHS + 8;
