@@ -134,7 +134,7 @@ impl Number {
 }
 
 impl Datum<'_> {
-    /// Returns the value as text. A column is text if it has text for another event type.
+    /// Returns the value as text. This is needed if the column holds text for another event type.
     pub fn text(&self) -> Vec<u8> {
         match self {
             Datum::Number(number) => number.wide().to_string().into_bytes(),

@@ -44,7 +44,7 @@ impl PairLayout {
     pub const BYTES: usize = PairLayout::BEGIN + PairLayout::ARGUMENTS + 48;
 }
 
-/// Splits records of pairs. It owns the two samples, so they are valid until the next split.
+/// Splits records of pairs. The splitter owns both samples, so they are valid until the next split.
 #[derive(Clone, Debug)]
 pub struct PairSplitter {
     /// The layout of the samples, and of the records of pairs.

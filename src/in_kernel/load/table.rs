@@ -270,7 +270,7 @@ impl TableInKernel {
         }
     }
 
-    /// Returns the tasks that missed events since the last call.
+    /// Returns the tasks with missing events since the last call.
     pub fn gaps_since(&mut self) -> Result<Vec<Gaps>, CallError> {
         let all = if self.gaps.is_some() { self.page.word(SpanCounters::UNSEEN_WORD) } else { 0 };
         let (Some(gaps), true) = (&self.gaps, all != self.read_gaps.all) else { return Ok(Vec::new()) };

@@ -37,7 +37,7 @@ fn issue(cpu: u32, ms: u64) -> Event {
     (ISSUE, cpu, ms, "FF")
 }
 
-/// The end of a flush of the block layer, and of this many waits for it.
+/// Returns the events at the end of a flush: its own end, and the ends of the `waits` waits for it.
 fn end(ms: u64, waits: usize) -> Vec<Event> {
     [&[(COMPLETE, 0, ms, "FF")][..], &vec![(COMPLETE, 0, ms, "WS"); waits]].concat()
 }

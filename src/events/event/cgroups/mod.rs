@@ -54,7 +54,7 @@ impl Cgroups {
         self.paths.get(&id).cloned()
     }
 
-    /// Returns whether the path of a cgroup is known, or is known not to be found.
+    /// Returns whether the path of a cgroup is known, or was looked up and not found.
     #[inline]
     pub fn knows(&self, id: u64) -> bool {
         self.paths.contains_key(&id) || self.unnamed.contains(&id)

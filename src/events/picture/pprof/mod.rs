@@ -327,7 +327,7 @@ impl Profile {
         let mut shown: Vec<usize> = self.weights.iter().map(|(of, _)| of.event).collect();
         shown.sort_unstable();
         shown.dedup();
-        // If a pattern selected many events, most of them never happened.
+        // Leave out events without samples. If a pattern selected many events, most of them never happened.
         if shown.is_empty() {
             shown = (0..self.events.len()).collect();
         }

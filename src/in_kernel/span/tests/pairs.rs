@@ -1,4 +1,4 @@
-//! Tests that pairs that programs write give the same spans as the samples of both events.
+//! Tests that the pairs from programs give the same spans as the samples of both events.
 
 use perf_prof_events::derive::{Derivation, PairSplitter};
 use perf_prof_format::{

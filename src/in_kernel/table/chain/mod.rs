@@ -32,7 +32,7 @@ pub const KEY_BYTES: usize = 8 * (1 + SEGMENT);
 /// The size of a segment's value: its id.
 pub const VALUE_BYTES: usize = 8;
 /// The size of the frames of the longest chain, in bytes. All sizes are multiples of 8, and none has a bit that this size
-/// lacks, so it is a mask too.
+/// lacks, so this size is also used as a mask.
 const MOST_BYTES: i32 = 8 * MOST_FRAMES as i32;
 
 /// The register with the address of the buffer.
