@@ -83,8 +83,8 @@ pub(super) fn attach<T>(
     if let Some(cpus) = wanted.iter().find(|cpus| !cpus.iter().any(|cpu| online.contains(cpu))) {
         return Err(CaptureError::NoSuchCpu { cpus: (*cpus).clone(), online });
     }
-    // Events are opened on the CPUs of the target (all online CPUs if the target has no list), and on the CPUs of
-    // `cpus=` of each event.
+    // Events are opened on the CPUs of the target, and on the CPUs of `cpus=` of each event. A target without a list
+    // means all online CPUs.
     let base = target.cpus().unwrap_or(&online);
     let asked = |cpu| events.iter().any(|event| event.cpus.as_ref().is_some_and(|cpus| cpus.contains(cpu)));
     let cpus: Vec<u32> = online.iter().filter(|&cpu| base.contains(cpu) || asked(cpu)).collect();

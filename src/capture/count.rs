@@ -29,7 +29,7 @@ use super::{
     tasks::{Kind, Tasks},
 };
 
-/// The count of one descriptor, with the times that belong to it.
+/// The count of one descriptor, and for how long it counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// The count. Its unit depends on the event.

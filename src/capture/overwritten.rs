@@ -29,8 +29,7 @@ const NEXT_WRITE: Duration = Duration::from_micros(100);
 /// The overwritten rings of a capture.
 #[derive(Debug, Default)]
 pub(super) struct OverwrittenRings {
-    /// For each ring of the capture, the overwritten ring beside it. `None` if no event writes into an overwritten ring
-    /// there.
+    /// For each ring of the capture: the overwritten ring beside it; `None` if no event writes into one.
     rings: Vec<Option<OwnedRing>>,
 }
 

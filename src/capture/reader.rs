@@ -91,7 +91,6 @@ pub(super) enum Outlet {
     Taker(Box<dyn RecordConsumer>),
 }
 
-/// The phase of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Records are read.
@@ -126,7 +125,6 @@ const BELL: u64 = 1 << 40;
 const WAKE: u64 = BELL + 1;
 const TASK: u64 = 1 << 41;
 
-/// The result of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
     Quiet,

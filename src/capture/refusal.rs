@@ -20,8 +20,8 @@ pub struct Refusal {
 /// The reason why permission was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl.
-    /// Some tracepoints cannot be sampled by anybody.
+    /// No reason was found: the sysctl allows the request, or a capability of the process overrides the sysctl. There
+    /// are tracepoints that the kernel lets nobody sample.
     Unknown,
     /// No reason was found, and the event is not a tracepoint. Only something outside of perf can forbid the event, for
     /// example a security module.

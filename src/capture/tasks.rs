@@ -13,7 +13,6 @@ pub(super) struct Tasks {
     polled: Vec<u32>,
 }
 
-/// The kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A process. It has exited when all of its threads have exited.

@@ -71,7 +71,6 @@ pub(super) struct ReaderThread {
     pub state: State,
 }
 
-/// The state of a reader.
 pub(super) enum State {
     /// The reader does not run yet.
     Idle(Box<Reader>),

@@ -155,7 +155,6 @@ impl List {
         Ok(ExitStatus(0))
     }
 
-    /// Returns the row of a static probe.
     fn static_row<'a>(&self, event: &'a str, found: &FoundProbe) -> EventRow<'a> {
         let is_verbose = self.verbose > 0;
         EventRow {
@@ -303,7 +302,6 @@ impl FieldRow {
         Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None }
     }
 
-    /// Returns an argument of a static probe.
     fn of_static_probe(field: StaticField) -> Self {
         let number = number_of(&field);
         let (size, signed) = (number.map(|(size, _)| size), number.map(|(_, signed)| signed));

@@ -71,7 +71,7 @@ impl BackwardRing {
 
     /// Copies the bytes that were written after the position `since` and are not overwritten yet. The copy may contain
     /// torn records until all writes that were in progress have ended. [`BackwardRing::is_settled`] and
-    /// [`have_writers_ended_on`] check this, and [`await_writers`] waits for it.
+    /// [`have_writers_ended_on`] return whether they have ended; [`await_writers`] waits until they have.
     pub fn copy(&self, since: Written) -> RawCopy {
         let (mut bytes, until) = (Vec::new(), self.written());
         let wanted = until.0.saturating_sub(since.0);

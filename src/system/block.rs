@@ -3,7 +3,8 @@
 use std::fs;
 
 /// Returns the number of hardware queues of the block device `dev`. `dev` has the kernel's own layout of dev_t
-/// (include/linux/kdev_t.h). Returns `None` if there is no such device, or if the device has no requests of its own.
+/// (include/linux/kdev_t.h). Returns `None` if there is no such device, or if sysfs lists no hardware queues of the
+/// device.
 pub fn hardware_queues(dev: u64) -> Option<usize> {
     let (major, minor) = (dev >> 20, dev & 0xf_ffff);
     let queues = fs::read_dir(format!("/sys/dev/block/{major}:{minor}/mq")).ok()?;

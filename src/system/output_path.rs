@@ -10,7 +10,7 @@ use std::{
 /// What happens to an existing file with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingFile {
-    /// It is overwritten.
+    /// The existing file is overwritten.
     Overwritten,
     /// A folder, a symbolic link, or a regular file that is not empty is renamed. An empty file is replaced by a new
     /// one. Anything else, for example a device, is overwritten.

@@ -19,8 +19,8 @@ use super::Check;
 const SLEEP: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_millis(1);
 
-/// The number of switches to the idle task of a CPU, and of switches from it. In the kernel, each switch to it is
-/// followed by a switch from it.
+/// How often a CPU switched to its idle task, and how often it switched from its idle task to another task. The kernel
+/// does both in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Switches {
     cpu: u32,

@@ -88,7 +88,7 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     let start: [OsString; 4] = [of_program, "python".into(), "--listen".into(), LISTEN.into()];
     let has_events = split.options.iter().any(is_event);
     let first = if has_events { None } else { given(&script) };
-    // Only the options of the first line are used, without its `--`, because more options follow.
+    // The `--` at the end of the first line is removed, because more options follow.
     let first = first.and_then(|words| split::split(&flags, words).ok()).map(|first| first.options);
     let ours = start.into_iter().chain(first.unwrap_or_default()).chain(split.options);
     let of_script = [script].into_iter().chain(split.script_args);

@@ -112,7 +112,6 @@ impl Drop for FolderOfPerf {
     }
 }
 
-/// The running wrappers.
 struct Running {
     /// The wrappers in the order of the pipe. The exit status of the last wrapper is returned.
     children: Vec<Child>,

@@ -101,7 +101,6 @@ pub fn start_thread<T>(
 pub struct Internal(pub String);
 
 impl Internal {
-    /// Returns the error for a panic.
     fn from_panic(panic: &(dyn std::any::Any + Send)) -> Internal {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

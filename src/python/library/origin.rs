@@ -33,7 +33,7 @@ struct State {
 }
 
 enum From {
-    /// Not decided yet. `None` if the recording cannot be decoded in parts.
+    /// Not decided yet. The parts are `None` if the recording cannot be decoded in parts.
     Undecided(Option<Box<ColumnParts>>),
     Columns(Arc<ColumnRun>),
     Queue,

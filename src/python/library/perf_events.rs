@@ -203,8 +203,8 @@ impl PerfRings {
     }
 
     /// Returns the index of the event that a record belongs to. If there are several events, a sample begins with the
-    /// id of its event, and any other record ends with it. In records that belong to no event, the kernel writes the id
-    /// 0.
+    /// id of its event, and any other record ends with this id. In records that belong to no event, the kernel writes
+    /// the id 0.
     fn event_of(&self, record: &[u8], is_sample: bool) -> Option<usize> {
         if self.events.len() == 1 {
             return Some(0);

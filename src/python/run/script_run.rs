@@ -134,7 +134,6 @@ impl ScriptRun<'_> {
         Ok((outcome.status(callbacks), outcome.closing))
     }
 
-    /// Starts to serve the metrics of the program.
     fn serve(&self, program: &Program, listen: &str) -> Result<MetricsServer, ScriptError> {
         let server = program.serve(listen)?;
         let url = server.url();

@@ -361,7 +361,6 @@ impl Attached<'_, '_> {
         self.handle(result.map(drop), &callback.name)
     }
 
-    /// Handles the result of a callback.
     #[inline]
     fn handle(&mut self, result: PyResult<()>, name: &str) -> Flow {
         forked::leave_if_child(self.py, || forked::status(self.py, result.as_ref().err()));

@@ -61,7 +61,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbos
         match &kind {
             Kind::Script(path) => run_file(py, path),
             Kind::Extension(path) => load_extension(py, path),
-            // This drops the loader's frames from tracebacks, as the `import` statement does.
+            // `py.import` drops the loader's frames from tracebacks, as the `import` statement does.
             Kind::Name(name) => py.import(name),
         }
     };

@@ -61,8 +61,8 @@ pub type InitNative = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
 static INIT_NATIVE: OnceLock<InitNative> = OnceLock::new();
 
-/// Sets the function that initialises the native module. The caller provides it, because modules that use this module
-/// add functions to the native module.
+/// Sets the function that initialises the native module. The caller provides the function, because modules that depend
+/// on this module also add functions to the native module.
 pub fn set_native(init: InitNative) {
     INIT_NATIVE.get_or_init(|| init);
 }

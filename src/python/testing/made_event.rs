@@ -64,7 +64,6 @@ pub fn make_event(
     event_of_format(py, event, format, fields)
 }
 
-/// Makes an event of this format.
 pub(super) fn event_of_format(
     py: Python<'_>,
     event: &str,

@@ -35,7 +35,6 @@ pub fn field_input(name: &str, value: &Bound<'_, PyAny>) -> PyResult<FieldInput>
     })
 }
 
-/// A Python integer.
 enum Integer {
     Small(i128),
     /// An integer that is larger than any field, as text for messages.

@@ -117,7 +117,6 @@ fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Returns the kept values as a table.
 fn table(keep: &[String], value: &str, entries: &[Entry], notes: Vec<String>) -> Report {
     let values = |entry: &Entry| match &entry.kept {
         Kept::Values(values) => values.clone(),

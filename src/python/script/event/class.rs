@@ -104,7 +104,7 @@ fn leaked(field: &Field) -> &'static Field {
     Box::leak(Box::new(field.clone()))
 }
 
-/// The members of an event type by their names.
+/// The members of an event type, and an index of them by name.
 struct ByName<'py> {
     members: Vec<(Py<PyString>, Member)>,
     /// The number of members in `keys()`. They are the first ones of `members`.

@@ -74,7 +74,7 @@ fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>
 
 /// The facts about an event that its record does not contain: comm, time of day, frames, path of the cgroup.
 type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a pickled span besides its fields: whether it has the callchain of its end, the identities of the
+/// The parts of a pickled span besides its fields: whether its callchain is that of its end, the identities of the
 /// events that it is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
@@ -148,7 +148,6 @@ fn facts_from_parts((comm, realtime, frames, cgroup): FactsArgument) -> KeptFact
     KeptFacts { comm, realtime, cgroup, frames, parts: Vec::new() }
 }
 
-/// Returns the class of a pickled span.
 fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Identity>) -> PyResult<&'static Class> {
     let is_same = |class: &Class| match &class.event.format {
         Format::Span(span) => span.chain == chain && span.inputs.iter().map(identity).eq(inputs.iter().cloned()),

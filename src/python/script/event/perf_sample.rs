@@ -287,7 +287,7 @@ fn callchain<'py>(py: Python<'py>, this: &EventObject, sample: &Sample<'_>) -> P
     Ok(Callchain { frames: perf_chain(sample, this.context()) }.into_pyobject(py)?.into_any())
 }
 
-/// Returns a value that depends on the address of the instruction.
+/// Returns a value that depends on the address of the sampled instruction: its mapping, its symbol, or an offset.
 fn of_place<'py>(py: Python<'py>, frame: &Arc<PerfFrame>, of: PerfMember) -> PyResult<Bound<'py, PyAny>> {
     let objects = FrameObjects::of(py, frame)?;
     let none = || py.None().into_bound(py);

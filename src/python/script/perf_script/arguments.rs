@@ -34,7 +34,6 @@ pub struct EventArguments {
     name: Py<PyString>,
     /// The readers of the event's own fields.
     pub fields: Vec<FieldReader>,
-    /// The reader of `common_pid`.
     pid: Option<FieldReader>,
 }
 

@@ -25,7 +25,6 @@ pub struct Chains {
     latest: u64,
 }
 
-/// A callchain.
 #[derive(Default)]
 struct Chain {
     key: Option<Key>,
@@ -87,8 +86,8 @@ impl Default for Chains {
 }
 
 impl Chains {
-    /// Returns the kept list for the sample's callchain, if there is one. `held` is a list or null: the caller has a
-    /// reference to it, which does not mean that the script has kept the list.
+    /// Returns the kept list for the sample's callchain, if there is one. `held` is a list or null. The caller's
+    /// reference to `held` does not count as a reference of the script.
     #[inline]
     pub fn find<'py>(
         &mut self,

@@ -20,7 +20,7 @@ pub enum Read {
     Whole,
 }
 
-/// The keys that lead to an item: a key of the dict, or a key of the dict and a key of the dict in it.
+/// The keys that lead to an item of a dict: one key, or two keys if the item is in a dict that the dict contains.
 pub type Path = Vec<String>;
 
 /// What a function reads. Valid as long as the code of the function does not change.
@@ -31,7 +31,7 @@ pub struct Reads {
     examined: Option<Examined>,
 }
 
-/// What was examined.
+/// The function and the code that were examined.
 struct Examined {
     function: Py<PyFunction>,
     code: Py<PyAny>,

@@ -112,7 +112,7 @@ impl Wanted {
     const ALL: Wanted = Wanted(u32::MAX);
 
     /// Returns which of the values the function reads, according to `read`. The names of the mapping and of the symbol
-    /// always belong to them, because they determine which keys the dict has.
+    /// always count as read, because they determine which keys the dict contains.
     pub fn of(read: &Read) -> Wanted {
         let Read::Items(paths) = read else { return Wanted::ALL };
         let numbers = ((1 << NUMBER_KEYS.len()) - 1) << KEYS.len();
