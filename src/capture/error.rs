@@ -288,20 +288,20 @@ fn cause(request: &EventRequest, errno: i32) -> &'static str {
         // The kernel also returns EINVAL for a register mask or a stack size that it does not support. So EINVAL alone
         // does not tell the cause; the members of the request are checked one after the other.
         (libc::EOPNOTSUPP | libc::EINVAL, _) if *precise > 0 => {
-            "this machine cannot sample it that precisely; leave out the modifier `p`"
+            "this machine cannot sample the event so precisely; leave out the modifier `p`"
         }
         (libc::EOPNOTSUPP | libc::EINVAL, _) if asks(PERF_SAMPLE_BRANCH_STACK) => {
-            "this machine does not record branches for it; leave out branch_stack"
+            "this machine does not record branches for the event; leave out branch_stack"
         }
         (libc::EOPNOTSUPP | libc::EINVAL, _) if asks(PERF_SAMPLE_AUX) => {
-            "only PMUs that trace, such as intel_pt, have aux data; leave out aux"
+            "only tracing PMUs, such as intel_pt, write aux data; leave out aux"
         }
         (libc::EINVAL, _) if request.grouping.is_member() => {
-            "the kernel does not accept it in this group: all events of a group have to fit into the PMU's counters at once, \
-             and events of two hardware PMUs cannot share a group; take it out of the braces"
+            "the kernel does not accept the event in this group: all events of a group have to fit into the PMU's counters at \
+             once, and events of two hardware PMUs cannot share a group; take the event out of the braces"
         }
         (libc::EINVAL, _) if asks(PERF_SAMPLE_READ) => {
-            "samples of inherited events cannot read counters; leave out read, or trace CPUs or threads (-C, -t)"
+            "samples of inherited events cannot contain counts; leave out read, or trace CPUs or threads (-C, -t)"
         }
         (libc::ENOENT, _) if of_hardware => {
             "this machine does not have the hardware event (few virtual machines have it); use cpu-clock instead, which \
@@ -311,14 +311,16 @@ fn cause(request: &EventRequest, errno: i32) -> &'static str {
         (libc::EOPNOTSUPP, _) if of_hardware => {
             "this machine's hardware cannot sample it; use cpu-clock instead, which samples by time on every machine"
         }
-        (libc::EOPNOTSUPP, _) => "it cannot be sampled, only counted",
+        (libc::EOPNOTSUPP, _) => "the event cannot be sampled, only counted, for example by `perf-prof stat`",
         (_, PERF_TYPE_BREAKPOINT) => {
             "no breakpoint can be set there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines \
              support all of r, w and x"
         }
-        _ if of_hardware => "the hardware does not support it in this form; check its modifiers and its sample members",
+        _ if of_hardware => {
+            "the hardware does not support the event in this form; check its modifiers and sample members"
+        }
         _ => {
-            "its PMU refuses it: the PMU does not support this config, modifier, period or sample member, or does not sample \
+            "the PMU of the event does not support this config, modifier, period or sample member, or does not sample \
              at all (PMUs outside of the cores only count)"
         }
     }

@@ -135,8 +135,8 @@ impl fmt::Display for Refusal {
         match self.cause {
             Cause::Unknown => write!(
                 f,
-                "kernel.perf_event_paranoid is {level} and the request is allowed, so either nobody may sample this event \
-                 (as for irq_vectors:irq_work_exit), or a security module or a container's seccomp profile forbids it"
+                "kernel.perf_event_paranoid is {level} and the request is allowed, so either the kernel lets nobody sample \
+                 this event (such as irq_vectors:irq_work_exit), or a security module or a container's seccomp profile forbids it"
             ),
             Cause::Forbidden => write!(
                 f,
@@ -298,7 +298,7 @@ mod tests {
             None,
             &Rights { capable: true, ..PLAIN },
             expect![
-                "kernel.perf_event_paranoid is 2 and the request is allowed, so either nobody may sample this event (as for irq_vectors:irq_work_exit), or a security module or a container's seccomp profile forbids it"
+                "kernel.perf_event_paranoid is 2 and the request is allowed, so either the kernel lets nobody sample this event (such as irq_vectors:irq_work_exit), or a security module or a container's seccomp profile forbids it"
             ],
         );
     }

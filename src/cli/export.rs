@@ -123,7 +123,7 @@ fn unknown_form(path: &Path) -> String {
             path.display()
         ),
         false => format!(
-            "the name of {} does not say what is written: give a name that ends in .csv, .ndjson, .pftrace, .json or .pb \
+            "the name of {} does not tell the format: give a name that ends in .csv, .ndjson, .pftrace, .json or .pb \
              (also with .gz), .parquet or .arrow, or add --format",
             path.display()
         ),

@@ -91,7 +91,10 @@ impl Calibration {
         let trailer = TrailerLayout::new(PERF_SAMPLE_TIME);
         let comm = Records::new(&bytes).filter(|record| record_type(record) == PERF_RECORD_COMM).last();
         comm.and_then(|record| trailer.time(record)).map(|time| time as i64).ok_or_else(|| {
-            CallError::new("perf_event_open", std::io::Error::other("renaming this thread wrote no record"))
+            CallError::new(
+                "perf_event_open",
+                std::io::Error::other("the kernel wrote no record when this thread was renamed"),
+            )
         })
     }
 }

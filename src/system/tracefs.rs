@@ -34,7 +34,7 @@ pub enum TracefsError {
     NotMounted(io::Error),
     /// tracefs is mounted, but only root may read it.
     #[error(
-        "no permission to read {}; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`",
+        "no permission to read {}; run as root, or let all users read it with `mount -o remount,mode=755 /sys/kernel/tracing`",
         .0.display()
     )]
     Permission(PathBuf),

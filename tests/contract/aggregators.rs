@@ -327,7 +327,7 @@ def __sample__(event):
         ValueError linear=(low, high, step): low has to be less than high, and step more than 0
         ValueError linear=(low, high, step): there are 1000000000 ranges, more than 100000; give a larger step
         TypeError by is the name of a field, or a tuple or list of names
-        TypeError Stacks adds _stack to the keys itself; leave it out of by
+        TypeError Stacks adds _stack to the keys itself; leave _stack out of by
         ValueError Top(0, ...) would keep no event
         TypeError only events can be added, not 'int'
         ValueError syscalls:sys_enter_getpgid has no field or member `nothing`; its fields are pid

@@ -287,7 +287,8 @@ fn a_user_who_may_not_trace() {
     assert!(outcome.stderr.lines().count() <= 3, "{}", outcome.stderr);
     assert_eq!(outcome.status, 1);
     // Either tracefs or the system call is refused first, depending on the machine.
-    let (tracefs, call) = ("run as root, or open it to all with `mount -o remount", "kernel.perf_event_paranoid");
+    let (tracefs, call) =
+        ("run as root, or let all users read it with `mount -o remount", "kernel.perf_event_paranoid");
     assert!(outcome.stderr.contains("permission"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(tracefs) || outcome.stderr.contains(call), "{}", outcome.stderr);
 }

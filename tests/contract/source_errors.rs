@@ -107,7 +107,7 @@ fn unavailable_events_are_reported_with_their_cause() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: cannot open cpu-clock: this machine does not record branches for it; leave out branch_stack (perf_event_open: Operation not supported (os error 95))
+        perf-prof: cannot open cpu-clock: this machine does not record branches for the event; leave out branch_stack (perf_event_open: Operation not supported (os error 95))
         --- status 1
     "#]],
     );

@@ -27,7 +27,7 @@ fn tracepoints_need_tracefs() {
         Tracefs::Closed,
         &words,
         expect![
-            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints need root, CAP_PERFMON or level -1 (if they are only counted, level 1 for your own processes and level 0 for CPUs)"
+            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or let all users read it with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints need root, CAP_PERFMON or level -1 (if they are only counted, level 1 for your own processes and level 0 for CPUs)"
         ],
     );
     check(

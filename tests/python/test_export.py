@@ -209,7 +209,7 @@ class Export(unittest.TestCase):
 
     def test_mistakes_are_told(self):
         for args, status, text in [
-            (["-o", "x.foo"], 2, "the name of x.foo does not say what is written"),
+            (["-o", "x.foo"], 2, "the name of x.foo does not tell the format"),
             (["-o", "-"], 2, "--format says what is written to the standard output"),
             (["-o", "x.csv", "-e", "sched:sched_swich"], 1, "sched_switch"),
             (["-o", "missing/x.csv"], 1, "missing"),

@@ -130,7 +130,7 @@ pub(super) fn left_over_probes() -> Check {
     let names: Vec<&str> = left.iter().map(|probe| probe.name.as_str()).collect();
     let remove = |LeftOver { list, name }: &LeftOver| format!("echo '-:{name}' >> {}", list.display());
     let all = left.iter().map(remove).collect::<Vec<_>>().join("; ");
-    let detail = format!("processes that have ended have left these in {}: {}", list.display(), names.join(", "));
+    let detail = format!("processes that have ended left these probes in {}: {}", list.display(), names.join(", "));
     Check::warn(name, detail, Some(&format!("{all} (the next run with such a probe removes them too)")))
 }
 

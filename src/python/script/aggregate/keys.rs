@@ -107,7 +107,7 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
         // Without this check, a damaged pickle could make the process use much memory.
         if range > Buckets::MAX_RANGE {
             return Err(PyValueError::new_err(
-                "the pickle of this distribution is damaged: it has a range that does not exist",
+                "the pickle of this distribution is damaged: it contains a range that does not exist",
             ));
         }
         of.add_to_range(range, count);

@@ -223,7 +223,7 @@ impl Default for ByNames {
 fn by_names(by: &Bound<'_, PyAny>) -> PyResult<ByNames> {
     let names = names(Some(by))?;
     if names.iter().any(|name| name == STACK) {
-        return Err(PyTypeError::new_err("Stacks adds _stack to the keys itself; leave it out of by"));
+        return Err(PyTypeError::new_err("Stacks adds _stack to the keys itself; leave _stack out of by"));
     }
     Ok(ByNames(names))
 }

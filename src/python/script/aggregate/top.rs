@@ -281,7 +281,9 @@ impl Top {
                 continue;
             }
             let (value, time, kept): (i128, u64, Bound<'_, PyAny>) = item.extract()?;
-            let wrong = || PyValueError::new_err("the pickle of a Top has a value that no event has");
+            let wrong = || {
+                PyValueError::new_err("the pickle of this Top is damaged: it contains a value that no event can have")
+            };
             let kept = Kept::Values(key_from(&kept, &keep)?.ok_or_else(wrong)?);
             self.largest.lock().push(Entry { value, time, kept });
         }

@@ -266,7 +266,7 @@ unsafe fn cgroup(this: &EventObject) -> *mut ffi::PyObject {
     let py = unsafe { Python::assume_attached() };
     let name = &this.class().shown_name;
     let text = format!(
-        "the samples of {name} do not have their cgroups (_cgroup); use --all-cgroups (in programs all_cgroups=True), here \
+        "the samples of {name} contain no cgroups (_cgroup); use --all-cgroups (in programs all_cgroups=True), here \
          or when you record"
     );
     PyAttributeError::new_err(text).restore(py);
