@@ -1,8 +1,8 @@
 //! Checks that `docs/reference.md` agrees with `--help` and with the package `python/perf_prof`.
 //!
-//! The document has generated parts between `<!-- generated: NAME -->` and `<!-- end -->`. A test generates each part
-//! again and compares it with the document. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the
-//! parts into the document.
+//! The document contains generated parts between `<!-- generated: NAME -->` and `<!-- end -->`. A test generates each
+//! part again and compares it with the document. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes
+//! the parts into the document.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -65,7 +65,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns a word without the punctuation around it. A pair of brackets stays if it does not enclose the whole word.
+/// Returns a word without the punctuation around it. Brackets stay if they do not enclose the whole word.
 fn body(word: &str) -> &str {
     let mut body = word;
     let count = |body: &str, brackets: &str| body.matches(|c| brackets.contains(c)).count();
@@ -83,8 +83,7 @@ fn body(word: &str) -> &str {
     }
 }
 
-/// Returns a text for Markdown. Options, calls, and words that Markdown would take for emphasis or HTML are put between
-/// backticks.
+/// Returns a text for Markdown. Options, calls, and words that Markdown would take for emphasis or HTML get backticks.
 fn plain(text: &str) -> String {
     let mut in_code = false;
     let word = |word: String| {
@@ -114,7 +113,7 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
 struct Help {
     about: String,
     usage: String,
-    /// The groups of options. Each group has a name and, for each option, its form and its text.
+    /// The groups of options. Each group has a name, and for each option its syntax and its text.
     groups: Vec<(String, Vec<(String, String)>)>,
     /// The text after the options.
     epilogue: String,
@@ -160,7 +159,7 @@ impl Help {
     }
 }
 
-/// Returns the form of an option, argument or command. Also returns its text if that is in the same line.
+/// Returns the syntax of an option, argument or command, and its text if that is on the same line.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let text = line.trim_start();
     let indent = line.len() - text.len();
@@ -207,7 +206,7 @@ struct Member {
     text: String,
 }
 
-/// Returns the docstring that starts in the first of these lines. The result is a single line.
+/// Returns the docstring that starts in the first of these lines, as a single line.
 fn docstring(lines: &[&str]) -> Option<String> {
     let rest = lines.first()?.trim().strip_prefix("\"\"\"")?;
     let text = std::iter::once(rest).chain(lines[1..].iter().copied()).map(str::trim).collect::<Vec<_>>().join("\n");
@@ -216,7 +215,7 @@ fn docstring(lines: &[&str]) -> Option<String> {
     Some(paragraphs.collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the docstring and the members of a class. Without a class, returns those of the module.
+/// Returns the docstring and the members of a class, or of the module if `class` is `None`.
 fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
     let lines: Vec<&str> = files.lines().collect();
     let begin = class
@@ -228,8 +227,7 @@ fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let Some(rest) = line.strip_prefix(prefix) else { continue };
-        // A signature may have several lines. The last line ends with a colon, or with `: ...` if there is no
-        // docstring.
+        // A signature may take several lines. The last line ends with a colon, or with `: ...` without a docstring.
         let ends = |line: &&str| line.ends_with(':') || line.ends_with(": ...");
         let last = at + lines[at..].iter().position(ends).unwrap();
         let more = lines[at + 1..=last].iter().map(|line| line.trim());
@@ -240,7 +238,7 @@ fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
         let parameters = parameters.trim_end_matches(')').trim().trim_end_matches(',');
         let parameters: Vec<&str> =
             parameters.split(", ").filter(|name| !["self", "cls", "/"].contains(name)).collect();
-        // `**options` stands for the keywords, because the table of keywords has a row for each of them.
+        // `**options` replaces the keywords, because the table of keywords contains a row for each.
         let is_table = |of: &&str| of.starts_with("**options: Unpack[");
         let parameters = parameters.into_iter().map(|of| if is_table(&of) { "**options" } else { of });
         let parameters: Vec<_> = parameters.collect();
@@ -274,7 +272,7 @@ fn package(name: &str) -> String {
     }
     assert!(!members.is_empty(), "{name}");
     let mut text = String::new();
-    // The docstring of the event class repeats the tables below, which have one row for each member.
+    // The docstring of the event class repeats the tables below, which contain a row for each member.
     if class.is_some() && name != "PerfEvent" {
         let new = members.iter().find(|member| ["__new__", "__init__"].contains(&&*member.name)).unwrap();
         let new = new.signature.replace(&new.name, name);
@@ -292,12 +290,12 @@ fn package(name: &str) -> String {
     text
 }
 
-/// Returns whether a table of keywords is another table or is made of it.
+/// Returns whether a table of keywords is another table, or inherits from it.
 fn has(bases: &BTreeMap<&str, Vec<&str>>, table: &str, other: &str) -> bool {
     table == other || bases.get(table).is_some_and(|bases_of| bases_of.iter().any(|base| has(bases, base, other)))
 }
 
-/// Returns the table of the keywords in `_options.py`. Each row also has the functions that take the keyword.
+/// Returns the table of the keywords in `_options.py`. Each row also contains the functions that take the keyword.
 fn keywords() -> String {
     let file = read("_options.py");
     let forms = file.lines().filter_map(|line| line.trim().split_once(": TypeAlias = "));
@@ -336,8 +334,7 @@ fn found(arguments: &[&str]) -> Vec<[String; 3]> {
     entries.iter().map(|entry| ["kind", "name", "place"].map(|key| text(entry, key))).collect()
 }
 
-/// Returns links to the sections of the document in which an entry is. `place` is the entry's place in the index of
-/// help.
+/// Returns links to the sections of the document about an entry. `place` is the entry's place in the index of `help`.
 fn links_of(place: &str) -> Vec<String> {
     if let Some(anchor) = place.strip_prefix("docs/reference.md#") {
         return vec![format!("[{}](#{anchor})", anchor.trim_start_matches("perf-prof-").replace('-', " "))];
@@ -349,7 +346,7 @@ fn links_of(place: &str) -> Vec<String> {
     commands.map(|command| format!("[{command}](#perf-prof-{command})")).collect()
 }
 
-/// Returns a table of the words that `perf-prof help` understands, with the sections of its best hits.
+/// Returns a table of the words that `perf-prof help` understands, with the sections of the best results.
 fn index_of_words() -> String {
     const LINKS: usize = 3;
     let mut words: Vec<String> =
@@ -374,7 +371,7 @@ fn index_of_words() -> String {
     text
 }
 
-/// Returns the names that have sections here, by their first letters: options, attributes, callbacks, members, functions
+/// Returns the names with sections in the document, by first letter: options, attributes, callbacks, members, functions
 /// and classes.
 fn index_of_names() -> String {
     const KINDS: [&str; 8] =
@@ -386,7 +383,7 @@ fn index_of_names() -> String {
         if links.is_empty() || is_method || !KINDS.contains(&&*kind) {
             continue;
         }
-        // `-p, --pid <LIST>` counts as one name, but `alias=NAME, cpus=LIST` as two.
+        // `-p, --pid <LIST>` is one name, and `alias=NAME, cpus=LIST` are two.
         let name = name.split([' ', '<', '(', '=', ',']).filter(|part| !part.is_empty());
         let name = match &*kind {
             "option" => name.take(2).filter(|part| part.starts_with('-')).last(),
@@ -471,7 +468,7 @@ fn generated_parts_are_what_the_program_and_the_package_say() {
     }
 }
 
-/// `COMMANDS` lists all commands of the program. The test above checks that each of them has a part.
+/// `COMMANDS` lists all commands of the program. The test above checks that each command has a part.
 #[test]
 fn every_command_has_a_part() {
     let help = Help::parse(&run(&["--help"]).0);
@@ -487,7 +484,7 @@ fn first_cells<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
     rows.map(|row| row.split(" | ").next().unwrap()).collect()
 }
 
-/// The test gets the known attributes from the message that refuses an unknown one.
+/// The message that refuses an unknown attribute lists the known attributes.
 #[test]
 fn attributes_are_those_that_the_program_knows() {
     let (_, refused) = run(&["python", "-e", "sched:sched_wakeup//no-such/", "help"]);
@@ -503,7 +500,7 @@ fn attributes_are_those_that_the_program_knows() {
     assert_eq!(names(&cells), names(known));
 }
 
-/// The document lists the callbacks in the template for a script, the two callbacks for `--jobs`, and `__without__`.
+/// The document lists the callbacks in the template of a script, the two callbacks for `--jobs`, and `__without__`.
 #[test]
 fn callbacks_are_those_of_the_template() {
     // SAFETY: geteuid takes no argument and cannot fail.

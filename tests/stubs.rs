@@ -1,5 +1,5 @@
-//! Checks that the stub `python/perf_prof/_native.pyi` has the same names, parameters, defaults and texts as the native
-//! module, and that everything in the package has a text.
+//! Checks that the stub `python/perf_prof/_native.pyi` contains the same names, parameters, defaults and texts as the
+//! native module, and that everything in the package has a text.
 
 use std::{path::Path, process::Command};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// This script compares the stub with the live module. It prints a line for each difference.
+/// A script that compares the stub with the live module, and prints a line for each difference.
 const COMPARE: &str = r#"
 import ast, inspect, sys
 import perf_prof

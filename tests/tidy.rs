@@ -1,4 +1,4 @@
-//! Checks the rules for the files of the project. `docs/architecture.md` explains the rules.
+//! Checks the rules for the files of the project, which `docs/architecture.md` explains.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,17 +22,18 @@ const CRATES: [&str; 11] = [
     "cli",
 ];
 
-/// The crates that are one room: their modules have no order.
+/// The crates whose modules have no order.
 const ONE_ROOM: [&str; 4] = ["system", "capture", "recordings", "cli"];
 
-/// The places that may contain `unsafe`: the first calls the kernel, the second calls CPython.
+/// The folders that may contain `unsafe`. The first calls the kernel, and the second calls CPython.
 const UNSAFE: [&str; 2] = ["src/system", "src/python/script"];
 
-/// The places that may name pyo3.
+/// The folders and files that may name pyo3.
 const PYTHON: [&str; 5] =
     ["src/python/script", "src/python/library", "src/python/testing", "src/cli/native.rs", "src/extension"];
 
-/// The places that read no files and start no programs, so that all of their tests are the same on every machine.
+/// The folders and files that read no files and start no programs, so that all of their tests give the same result on
+/// every machine.
 const WITHOUT_MACHINE: [&str; 6] = [
     "src/format/abi",
     "src/format/value.rs",
@@ -42,13 +43,13 @@ const WITHOUT_MACHINE: [&str; 6] = [
     "src/format/tracefs",
 ];
 
-/// The maximum number of lines in a file, so that a reader soon sees what a file is about.
+/// The maximum number of lines in a file, so that readers soon see what the file is about.
 const LINES: usize = 600;
 
 /// The maximum number of lines in a function.
 const FUNCTION_LINES: usize = 70;
 
-/// The functions that are longer, each with its file and its length. No function may be added or become longer.
+/// Functions that are longer, each with its file and length. No function may be added here or become longer.
 const LONG_FUNCTIONS: [(&str, &str, usize); 6] = [
     ("src/format/record/members/tests.rs", "sample", 85),
     ("src/session/recorder/run.rs", "run_with", 80),
@@ -69,7 +70,7 @@ fn files(below: &str) -> Vec<PathBuf> {
         let entry = entry.unwrap();
         let name = entry.file_name();
         let name = name.to_str().unwrap();
-        // Cargo, git, Python and fuzzing make these folders. They are not part of the project.
+        // Cargo, git, Python and fuzzing create these folders, which are no part of the project.
         if ["target", ".git", "__pycache__", "artifacts", "corpus"].contains(&name) {
             continue;
         }
@@ -109,30 +110,30 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// Returns the folder below `src` in which a file is: a crate.
+/// Returns the crate of a file: the folder below `src`.
 fn crate_of(path: &Path) -> &str {
     path.iter().nth(1).unwrap().to_str().unwrap()
 }
 
-/// Returns the room of a file in `src`. Of crate roots and build scripts, returns `lib`, `main` or `build`, which is no
-/// room.
+/// Returns the module of a file in `src` below its crate. For crate roots and build scripts, returns `lib`, `main` or
+/// `build`, which is no module.
 fn room(path: &Path) -> &str {
     path.iter().nth(2).unwrap().to_str().unwrap().trim_end_matches(".rs")
 }
 
-/// Returns whether a file is in one of these files or folders.
+/// Returns whether a path is one of these files, or in one of these folders.
 fn is_at(path: &Path, places: &[&str]) -> bool {
     places.iter().any(|place| path.starts_with(place))
 }
 
-/// Returns the rooms of a crate, in the order of its `lib.rs`.
+/// Returns the modules of a crate, in the order of its `lib.rs`.
 fn rooms_of(name: &str) -> Vec<String> {
     let text = read(&Path::new("src").join(name).join("lib.rs"));
     let rooms = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
     rooms.map(str::to_owned).collect()
 }
 
-/// Returns all rooms with their crates, lowest first.
+/// Returns all modules with their crates, lowest first.
 fn rooms() -> Vec<(String, String)> {
     let mut rooms = Vec::new();
     for name in CRATES {
@@ -145,8 +146,8 @@ fn rooms() -> Vec<(String, String)> {
     rooms
 }
 
-/// Returns the names that the code of a crate imports from each crate, one by one or in a list. Not all of the names
-/// are rooms.
+/// Returns the names that the code of a crate imports from each crate, one by one or in a list. Not all names are
+/// modules.
 fn used(own: &str, code: &str) -> Vec<(String, String)> {
     let mut used = Vec::new();
     let prefixes = CRATES.map(|name| (name, format!("perf_prof_{name}::"))).into_iter();
@@ -158,10 +159,10 @@ fn used(own: &str, code: &str) -> Vec<(String, String)> {
     used
 }
 
-/// Returns the first word of a path; for a list between braces, the first word of each path in it.
+/// Returns the first word of a path. For a list in braces, returns the first word of each path in the list.
 fn first_words(rest: &str) -> Vec<String> {
     let Some(list) = rest.strip_prefix('{') else { return words(rest).next().map(str::to_owned).into_iter().collect() };
-    // Only the first word of an entry can be a room. Braces inside an entry contain other names.
+    // Only the first word of an entry can be a module. Braces within an entry contain other names.
     let mut found = Vec::new();
     let (mut depth, mut entry) = (1, true);
     for (at, c) in list.char_indices() {
@@ -208,7 +209,7 @@ fn rooms_use_only_rooms_above_them() {
     for (path, text) in rust_files("src") {
         let Some(own) = place(crate_of(&path), room(&path)) else { continue };
         for (name, room) in used(crate_of(&path), &code(&text)) {
-            // Names that are not rooms are skipped.
+            // Names of other items are skipped.
             let Some(other) = place(&name, &room) else { continue };
             checked += 1;
             if other > own {
@@ -278,8 +279,8 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         if !words(before).all(|word| word.is_empty() || word == "C" || qualifiers.contains(&word)) {
             continue;
         }
-        // rustfmt gives the closing brace of a function the indentation of the line with `fn`. In a function without a
-        // body, the line with `);` has it.
+        // rustfmt indents the closing brace of a function like the line with `fn`. If a function has no body, this is
+        // the line with `);`.
         let ends = |line: &&str| {
             line.strip_prefix(indent).is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
         };
@@ -323,7 +324,7 @@ fn functions_are_short() {
     none(broken);
 }
 
-/// Returns the names of the public items in the code of a file, and whether each is a type, a trait or the like.
+/// Returns the names of the public items in the code of a file, and whether each is a type or a trait.
 fn public_items(code: &str) -> Vec<(&str, bool)> {
     let mut items = Vec::new();
     for line in code.lines() {
@@ -423,7 +424,7 @@ fn links_lead_to_files_and_every_document_is_linked() {
     none(broken);
 }
 
-/// Returns the lines of a Markdown file, each with its texts between backticks. Leaves out fenced blocks.
+/// Returns the lines of a Markdown file, each with its texts in backticks. Fenced blocks are left out.
 fn code_words(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -448,7 +449,7 @@ fn possible_paths(word: &str, folders: &[PathBuf], in_table_of_map: bool) -> Vec
     if FOLDERS.iter().any(|folder| word.starts_with(folder)) {
         return vec![word.into()];
     }
-    // A document may write the path of a source file without `src/`, or without the folder of the path before it in the
+    // A document may write the path of a source file without `src/`, or without the folder of an earlier path in the
     // line.
     match word.ends_with(".rs") || (in_table_of_map && word.ends_with('/')) {
         true => folders.iter().map(|folder| folder.join(word)).collect(),
@@ -489,7 +490,7 @@ fn paths_that_documents_name_exist() {
 fn no_file_contains_a_path_in_a_home_folder() {
     let mut broken = Vec::new();
     for path in files("") {
-        // A file that is not text is a fixture.
+        // A file that is no text is a fixture.
         let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
         for place in ["root", "home"] {
             let place = format!("/{place}/");
@@ -522,7 +523,7 @@ fn scripts_are_executable_and_documented() {
     none(broken);
 }
 
-/// The most lines of a script. Half of them may be its docstring.
+/// The maximum number of lines in a script. Half of them may be its docstring.
 const SCRIPT: usize = 100;
 
 #[test]

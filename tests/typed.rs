@@ -1,5 +1,5 @@
-//! Checks types: mypy and pyright find no mistake in the package, in the types of all events of this kernel and in the
-//! shipped scripts, and live events have the types in the output of `perf-prof stubs`.
+//! Checks types: mypy and pyright find no error in the package, in the types of all events of this kernel, and in the
+//! shipped scripts. Live events have the types in the output of `perf-prof stubs`.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::harness::{
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// The same as `requires-python` in pyproject.toml.
+/// The lowest supported version, from `requires-python` in pyproject.toml.
 const LOWEST_PYTHON: &str = "3.10";
 
 /// Returns the folder with mypy and pyright, which are installed once and kept with the build.
@@ -41,7 +41,7 @@ fn checkers() -> &'static Path {
     folder.as_deref().unwrap_or_else(|| skip(Need::Pypi, "mypy and pyright cannot be installed"))
 }
 
-/// Runs a checker on files. Imports are searched in `folder`, and in the folder of the package.
+/// Runs a checker on files. It searches imports in `folder` and in the folder of the package.
 fn check(checker: &str, folder: &Path, files: &[&str]) -> Output {
     let config =
         format!(r#"{{"extraPaths": ["{ROOT}/python"], "include": ["."], "pythonVersion": "{LOWEST_PYTHON}"}}"#);
@@ -53,7 +53,7 @@ fn check(checker: &str, folder: &Path, files: &[&str]) -> Output {
         }
         _ => command.arg("--project").arg(folder),
     };
-    // mypy ends with an internal error if another mypy changes its cache meanwhile.
+    // mypy fails with an internal error if another mypy changes its cache at the same time.
     static CACHE: Mutex<()> = Mutex::new(());
     let mut _cache = None;
     if checker == "mypy" {
@@ -99,7 +99,7 @@ fn types_of_all_events_pass_mypy() {
     needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     write_stubs(folder.path(), &["*:*", "page-faults", "cpu-clock", "syscall", "offcpu", "runqueue", "process"]);
-    // Other tests add and remove probes at the same time, so only the events of system calls are counted: they stay.
+    // Other tests add and remove probes at the same time, so only the events of system calls are counted.
     let text = fs::read_to_string(folder.path().join("events.pyi")).unwrap();
     let documented = text.lines().filter(|line| line.starts_with("    \"\"\"syscalls:")).count();
     let listed = Command::new(tested_program()).args(["list", "syscalls:*"]).output().unwrap();
@@ -270,7 +270,7 @@ fn types_of_a_recording_are_those_of_its_events() {
     };
     run(&["record", "-e", "sched:sched_process_exec,task:task_newtask", "--", "true"]);
     let classes = |text: &str| -> Vec<String> {
-        // The command in the text differs, so only the classes are compared.
+        // The text contains the command, which differs, so only the classes are compared.
         text.split_once("\n\nclass ").unwrap().1.lines().map(str::to_owned).collect()
     };
     let recorded = run(&["stubs", "-i", "perf.data"]);

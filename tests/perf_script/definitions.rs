@@ -51,7 +51,7 @@ pub fn samples_with(formats: &Formats, fields: &[u8]) -> Vec<u8> {
     };
     let mut tracing = tracing_data(formats);
     tracing.resize(tracing.len().next_multiple_of(8), 0);
-    // The size of this record does not count the data behind it.
+    // The size in this record's header does not include the data after the record.
     let kind = u32s(&[PERF_RECORD_HEADER_TRACING_DATA]);
     let misc_size = [0u16, 12].map(u16::to_ne_bytes).concat();
     let header = [kind, misc_size, u32s(&[tracing.len() as u32]), tracing].concat();
@@ -65,7 +65,7 @@ pub fn samples_with(formats: &Formats, fields: &[u8]) -> Vec<u8> {
     made.pipe()
 }
 
-/// The formats as `trace-event-info.c` of perf writes them.
+/// Returns the formats, as perf's `trace-event-info.c` writes them.
 fn tracing_data(formats: &Formats) -> Vec<u8> {
     let sized = |text: &[u8]| [u64s(&[text.len() as u64]), text.to_vec()].concat();
     let mut data = b"\x17\x08\x44tracing0.6\0".to_vec();
@@ -83,7 +83,7 @@ fn tracing_data(formats: &Formats) -> Vec<u8> {
     [data, u32s(&[0, 0]), u64s(&[0])].concat()
 }
 
-/// What the script prints in perf and here.
+/// Returns what the script prints in perf and in perf-prof.
 fn both(script: &str, formats: &Formats) -> [Vec<String>; 2] {
     let folder = Folder::new();
     let data = folder.write("made.data", &one_sample_each(formats));
@@ -96,7 +96,7 @@ fn perf(script: &str, data: &Path) -> Vec<String> {
     printed(&Command::new("perf").args(["script", "-s", script, "-i"]).arg(data).output().unwrap())
 }
 
-/// The formats of this kernel's events, without those of system calls: those are many, and have no names.
+/// Returns the formats of this kernel's events, without those of system calls, which are many and contain no names.
 fn formats() -> Formats {
     let tracefs = Tracefs::find().unwrap();
     let mut formats = Formats::new();
@@ -128,7 +128,7 @@ fn the_names_of_all_tracepoints_are_defined_as_in_perf() {
     for (perf, ours) in perf.iter().zip(&ours) {
         let ((expected, in_perf), (line, number)) = (without_number(perf), without_number(ours));
         assert_eq!(expected, line);
-        // perf takes the names of constants for 0, and `-1` as well. Here they have their values.
+        // perf computes 0 for names of constants, and for `-1`. perf-prof computes their values.
         assert!(number == in_perf || in_perf == 0 || in_perf == 1, "{perf}\n{ours}");
     }
     assert_eq!(perf.len(), ours.len());

@@ -1,4 +1,5 @@
-//! How the handlers of scripts of `perf script` are called: by position, by name, late, and when they fail.
+//! How handlers of `perf script` scripts are called: by position, by name, when they are defined late, and when they
+//! fail.
 
 use std::{
     fs,
@@ -34,7 +35,7 @@ impl Recorded {
         Recorded { folder, data }
     }
 
-    /// Runs a script on the recording. `FIRST` stands for the first parameters.
+    /// Runs a script on the recording. In the script, `FIRST` is replaced by the first parameters.
     fn run(&self, script: &str) -> Output {
         self.run_with(&[], script)
     }
@@ -44,7 +45,7 @@ impl Recorded {
         perf_prof(&["script", "-i"]).arg(&self.data).args(options).arg("-s").arg(script).output().unwrap()
     }
 
-    /// What a script prints that must not fail.
+    /// Runs a script that must succeed, and returns what it prints.
     fn printed(&self, script: &str) -> String {
         let output = self.run(script);
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -52,7 +53,7 @@ impl Recorded {
     }
 }
 
-/// What a script prints that may fail.
+/// Returns what a script has printed, even if it failed.
 fn printed_by(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -183,7 +184,7 @@ fn a_handler_that_computes_its_signature_may_fail() {
     assert!(said(&output).contains("RuntimeError: no signature"), "{}", said(&output));
 }
 
-/// Only the script itself can have raised this exception: no signal arrived.
+/// No signal arrived, so the script itself raised this exception.
 #[test]
 fn a_keyboard_interrupt_of_the_script_ends_the_run_as_in_python() {
     needs([Need::Tracefs, Need::Python]);
@@ -204,12 +205,12 @@ fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
     let whole = fs::read(&recorded.data).unwrap();
     let script =
         "n = 0\ndef trace_unhandled(*all):\n    global n\n    n += 1\ndef trace_end():\n    print('end', n >= 0)\n";
-    // The formats come after the records in recordings of perf.
+    // In recordings of perf, the formats come after the records.
     let script_with_handler = "def sched__sched_process_exec(*all): pass";
     if Command::new("perf").arg("--version").output().is_ok() {
         record(&recorded.data, &["-e", "sched:sched_process_exec", "--", "sh", "-c", "/bin/true; exit 0"]);
         let mut bytes = fs::read(&recorded.data).unwrap();
-        // The place of the records, `struct perf_file_header` in `tools/perf/util/header.h`.
+        // The offset and the size of the records are in `struct perf_file_header` (`tools/perf/util/header.h`).
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
         bytes.truncate(word(40) + word(48));
         fs::write(&recorded.data, &bytes).unwrap();
@@ -220,7 +221,7 @@ fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
         {
             assert!(said(&output).contains(part), "{part}: {}", said(&output));
         }
-        // Without a handler for a certain event, the script runs, and the reason for the empty result is told.
+        // A script without a handler for a certain event runs. A message states why the result is empty.
         let output = recorded.run("def trace_unhandled(*all): print('called')\ndef trace_end(): print('end')");
         assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(0), "end\n"), "{}", said(&output));
         assert!(said(&output).contains("names and fields of tracepoints are not known"), "{}", said(&output));
@@ -259,7 +260,7 @@ fn negative_numbers_are_as_in_perf_or_true() {
     needs([Need::Tracefs, Need::Python]);
     let folder = Folder::new();
     let data = folder.path("signal.data");
-    // The code of the signal is a signed number of 4 bytes.
+    // The code of the signal is a signed 4-byte number.
     let mut command = perf_prof(&["record", "-q", "-e", "signal:signal_generate", "-o"]);
     command.arg(&data).args([
         "--",
@@ -281,7 +282,7 @@ fn negative_numbers_are_as_in_perf_or_true() {
     assert_eq!((run(&[]).as_str(), run(&["--signed"]).as_str()), ("4294967290\n", "-6\n"));
 }
 
-/// Counts tracepoints. Several processes can run it.
+/// A script that counts tracepoints. It can run in several processes.
 const COUNT: &str = "count = 0
 def trace_unhandled(name, context, fields):
     global count
@@ -303,7 +304,7 @@ fn several_processes_give_the_result_of_one() {
     assert!(one.trim().parse::<u32>().unwrap() >= 7, "{one}");
     let output = recorded.run_with(&["--jobs", "2"], COUNT);
     assert_eq!((output.status.code(), printed_by(&output)), (Some(0), one), "{}", said(&output));
-    // Without the two functions nothing is printed.
+    // If one of the two functions for --jobs is missing, nothing is printed.
     let script = format!("{}def trace_begin():\n    print('begin')\n", COUNT.replace("__merge__", "merge"));
     let output = recorded.run_with(&["--jobs", "2"], &script);
     assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));

@@ -1,5 +1,5 @@
-//! Scripts that were written for `perf script -s`: the modules that they import, templates, what they are told, and their
-//! output beside that of perf.
+//! Scripts that were written for `perf script -s`: the modules that they import, templates, arguments, and their output
+//! compared with that of perf.
 
 mod arguments;
 mod db_export;

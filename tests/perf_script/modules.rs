@@ -1,5 +1,5 @@
-//! The modules that scripts of `perf script` import: Core, Util and EventClass give the results of perf, also without an
-//! installed perf, and modules of the user come first.
+//! The modules that `perf script` scripts import. Core, Util and EventClass give the same results as in perf, also if
+//! perf is not installed. The user's own modules come first.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,14 +13,14 @@ use crate::harness::{
     run::{perf_prof, stdout},
 };
 
-/// Calls all functions of the modules.
+/// A script that calls all functions of the modules.
 const CALLS: &str = include_str!("modules.py");
 
-/// The results of the calls under perf 6.1, without the lines in which its Util recommends the module `audit`. The test
+/// The results of the calls in perf 6.1, without the lines in which its Util recommends the module `audit`. The test
 /// `the_expected_results_are_those_of_perf` compares them with an installed perf.
 const EXPECTED: &str = include_str!("modules.expected");
 
-/// The folder in PERF_EXEC_PATH from which scripts import perf's modules.
+/// The folder below PERF_EXEC_PATH that contains perf's modules.
 const FOLDER_OF_PERF: &str = "scripts/python/Perf-Trace-Util/lib/Perf/Trace";
 
 /// The lines at the start of scripts.
@@ -45,7 +45,7 @@ impl Setup {
         self
     }
 
-    /// The run, without an installed perf in PATH.
+    /// Returns the command that runs the script, with no perf in PATH.
     fn command(&self) -> Command {
         needs([Need::Python]);
         let mut command = perf_prof(&["script", "-i"]);
@@ -145,7 +145,7 @@ fn the_folder_of_perf_is_always_in_the_environment() {
             .file("prefix/bin/perf", "")
             .file(&format!("prefix/{installed}/scripts/python/x.py"), "");
         let expected = setup.0.path("prefix").join(installed).to_str().unwrap().to_owned();
-        // The shell is started by its full path.
+        // The shell is started by its absolute path, because it is not in this PATH.
         let mut command = setup.command();
         command.env("PATH", setup.0.path("prefix/bin")).env("PERF_EXEC_PATH", "");
         assert_eq!(stdout(&command.output().unwrap()).lines().next(), Some(&expected[..]));

@@ -1,4 +1,4 @@
-//! Handlers get the same values whether they read all or little, keep what they get, or change it.
+//! Handlers get the same values whether they read all or few arguments, and whether they keep or change them.
 
 use std::{path::PathBuf, process::Output};
 
@@ -8,11 +8,11 @@ use crate::harness::{
     run::{perf_prof, said, stdout},
 };
 
-/// The parameters of the handlers. `DICT` stands for `perf_sample_dict`.
+/// The definition of a handler with its parameters. `DICT` is replaced by `perf_sample_dict`.
 const WAKEUP: &str = "def sched__sched_wakeup(event_name, context, common_cpu, common_secs, common_nsecs, common_pid, \
                       common_comm, common_callchain, comm, pid, perf_sample_dict):";
 
-/// A recording of wake-ups of a pipe, with call chains.
+/// A recording of wakeups by a pipe, with call chains.
 struct Recorded {
     folder: Folder,
     data: PathBuf,
@@ -33,7 +33,7 @@ impl Recorded {
         perf_prof(&["script", "-i"]).arg(&self.data).arg("-s").arg(script).output().unwrap()
     }
 
-    /// What a script prints that must not fail.
+    /// Runs a script that must succeed, and returns what it prints.
     #[track_caller]
     fn printed(&self, script: &str) -> String {
         let output = self.run(script);
@@ -73,8 +73,8 @@ fn the_dict_of_fields_has_the_values_of_its_event() {
     assert_eq!(recorded.printed(&all), expected);
 }
 
-/// The script keeps and changes the dicts and lists of each second event. All of them are still as the script left them
-/// at the end, and the events between have their own values.
+/// The script keeps and changes the dicts and lists of every second event. At the end, these are still as the script
+/// left them. The events in between have their own values.
 #[test]
 fn dicts_and_lists_that_a_script_keeps_or_changes_stay_its_own() {
     let recorded = Recorded::new();
@@ -163,7 +163,7 @@ WAKEUP2
     assert_eq!(printed.lines().skip(1).collect::<Vec<_>>(), all.lines().skip(1).collect::<Vec<_>>());
 }
 
-/// As in a dict, the last value of a name counts, also if the values before it change and it does not.
+/// As in a dict, the last of several values with one name counts, even if only earlier values change.
 #[test]
 fn a_name_that_two_fields_have_stands_for_the_last_one() {
     needs([Need::Tracefs, Need::Python, Need::Programs]);

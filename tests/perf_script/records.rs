@@ -1,4 +1,4 @@
-//! Records other than samples in scripts of `perf script`: context switches, throttling, errors in hardware traces, and the
+//! Records other than samples in `perf script` scripts: context switches, throttling, errors in hardware traces, and
 //! counts of `perf stat record`.
 
 use std::process::{Command, Output, Stdio};
@@ -25,7 +25,7 @@ fn run(records: &[Vec<u8>], script: &str) -> Output {
     with_patience(command.arg(data).arg("-s").arg(script), 100).output().unwrap()
 }
 
-/// Prints the calls of all functions for records.
+/// A script that prints the calls of all functions for records.
 const PRINT: &str = "
 def printer(name):
     def call(*args):

@@ -1,4 +1,5 @@
-//! Runs the same Python scripts by perf and by perf-prof on the same recordings. Both must print the same text.
+//! Runs the same Python scripts in perf and in perf-prof on the same recordings. Both programs must print the same
+//! text.
 
 use std::{
     fs,
@@ -12,7 +13,8 @@ use crate::harness::{
     run::{perf_prof, said, stdout},
 };
 
-/// Prints each call with all arguments. The repr of a dict shows the order of its keys, and the types of its values.
+/// A script that prints each call with all arguments. The repr of a dict shows the order of its keys and the types of
+/// its values.
 const PRINT_ALL: &str = r#"
 def printer(name):
     def print_call(*arguments):
@@ -31,13 +33,13 @@ def process_event(param_dict):
     print(param_dict)
 "#;
 
-/// Prints the fields of tracepoints.
+/// A script that prints the fields of tracepoints.
 const PRINT_FIELDS: &str = r#"
 def trace_unhandled(event_name, context, fields):
     print(event_name, fields)
 "#;
 
-/// Prints each call of the database export.
+/// A script that prints each call of the database export.
 const PRINT_EXPORT: &str = r#"
 perf_db_export_mode = True
 perf_db_export_callchains = True
@@ -53,7 +55,7 @@ for name in ("trace_begin", "trace_end", "evsel_table", "machine_table", "thread
     globals()[name] = printer(name)
 "#;
 
-/// A shell that makes directories and children.
+/// A shell that creates directories and child processes.
 const SHELL: [&str; 4] =
     ["--", "sh", "-c", "mkdir made; sleep 0.01; kill -0 $$; (exit 0); rmdir made; ls / >/dev/null"];
 /// A shell that uses the CPU.
@@ -82,7 +84,7 @@ impl Recorded {
         Recorded(folder)
     }
 
-    /// Records counts by `perf stat record` with these arguments.
+    /// Records counts with `perf stat record` and these arguments.
     #[track_caller]
     fn counts(args: &[&str]) -> Recorded {
         needs_scripts();
@@ -94,19 +96,19 @@ impl Recorded {
         Recorded(folder)
     }
 
-    /// Runs a program with the options of `script` that run a script on the recording.
+    /// Runs a script on the recording with `perf` or `perf-prof`.
     fn run(&self, mut program: Command, script: &Path, args: &[&str]) -> Output {
         let program = program.arg("-s").arg(script).args(["-i", "perf.data"]).args(args);
         program.current_dir(self.0.path("")).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs a script by both programs. Returns what both print.
+    /// Runs a script in both programs. Checks that both print the same text, and returns it.
     #[track_caller]
     fn same(&self, script: &Path, args: &[&str]) -> String {
         self.same_as(script, script, args)
     }
 
-    /// Runs one script by perf, and another one by perf-prof. Returns what both print.
+    /// Runs one script in perf, and another script in perf-prof. Checks that both print the same text, and returns it.
     #[track_caller]
     fn same_as(&self, theirs: &Path, ours: &Path, args: &[&str]) -> String {
         let mut perf = Command::new("perf");
@@ -115,7 +117,7 @@ impl Recorded {
         let printed = stdout(&self.run(perf_prof(&["script"]), ours, args));
         let pairs = expected.lines().zip(printed.lines()).enumerate();
         for (at, (perf, ours)) in pairs {
-            // Lines with whole samples are long.
+            // Lines with whole samples are long, so only the part around the difference is shown.
             let same = perf.chars().zip(ours.chars()).take_while(|(perf, ours)| perf == ours).count();
             let part = |line: &str| -> String { line.chars().skip(same.saturating_sub(80)).take(200).collect() };
             assert!(perf == ours, "line {}:\nperf {}\nours {}", at + 1, part(perf), part(ours));
@@ -124,13 +126,13 @@ impl Recorded {
         expected
     }
 
-    /// Runs a script with this text.
+    /// Runs a script of this text in both programs.
     #[track_caller]
     fn same_text(&self, script: &str) -> String {
         self.same(&self.0.write("script.py", script.as_bytes()), &[])
     }
 
-    /// Runs perf's template for the recording.
+    /// Runs perf's template for the recording in both programs.
     #[track_caller]
     fn same_template(&self) -> String {
         let generate = Command::new("perf").args(["script", "-g", "python"]).current_dir(self.0.path("")).output();
@@ -140,7 +142,8 @@ impl Recorded {
     }
 }
 
-/// perf's module `Util` prints a note if the module `audit` is missing. perf-prof knows the names of system calls itself.
+/// Removes the note that perf's module `Util` prints if the module `audit` is missing. perf-prof knows the names of
+/// system calls without this module.
 fn without_note(text: &str) -> String {
     match (text.find("Install the audit-libs-python package"), text.find("  etc.\n\n")) {
         (Some(start), Some(end)) if start < end => [&text[..start], &text[end + "  etc.\n\n".len()..]].concat(),
@@ -179,7 +182,8 @@ fn tracepoints_with_call_chains() {
     recorded.same_template();
 }
 
-/// perf has other options for text than for scripts. Those that it ignores for scripts change nothing here either.
+/// perf has different options for text and for scripts. Options that perf ignores for scripts have no effect in
+/// perf-prof either.
 #[test]
 fn options_of_perf_script() {
     let recorded =
@@ -219,13 +223,13 @@ fn call_chains_of_events_other_than_tracepoints() {
 
 #[test]
 fn addresses_and_data_sources() {
-    // perf does not name all entries of procedure linkage tables.
+    // perf has no names for some entries of procedure linkage tables.
     const PRINT: &str = "def process_event(param_dict):\n    sample = param_dict['sample']\n    is_linkage = \
                          '@plt' in sample.get('addr_symbol', '')\n    print({name: value for name, value in sample.items() \
                          if not (is_linkage and name.startswith('addr_sym'))}, param_dict['ev_name'])\n";
     let options = ["-d", "-T", "-P", "-W", "--phys-data", "--sample-cpu", "-e", "page-faults,cpu-clock", "-c", "10"];
     let printed = Recorded::new(&[&options, &SHELL]).same_text(PRINT);
-    // Data of files, memory without a file, and the stack.
+    // Data of files, anonymous memory, and the stack.
     for dso in ["'/", "'//anon'", "'[stack]'"] {
         assert!(printed.contains(&format!("'addr_correlates_sym': True, 'addr_dso': {dso}")), "{dso}: {printed}");
     }
@@ -292,7 +296,8 @@ fn recordings_of_perf_stat() {
     }
 }
 
-/// The scripts print numbers of system calls if the module `audit` is missing, and perf-prof prints their names.
+/// perf's scripts print the numbers of system calls if the module `audit` is missing. perf-prof prints names. So this
+/// test supplies the module.
 #[test]
 fn scripts_of_perf_that_count_system_calls() {
     const AUDIT: &str = "import re\nNAMES = {int(number): name for name, number in re.findall(r'__NR_(\\w+) (\\d+)', \
@@ -310,7 +315,7 @@ fn scripts_of_perf_that_count_system_calls() {
         let script = recorded.0.write(name, &fs::read(script_of_perf(name)).unwrap());
         for args in [&[][..], &["sh"]] {
             let printed = recorded.same(&script, args);
-            // Which calls fail depends on the environment of the test.
+            // The environment of the test determines which calls fail.
             let expected = if name.starts_with("failed") { "err = ENOENT" } else { "openat" };
             assert!(printed.contains(expected), "{name}: {printed}");
         }
@@ -346,7 +351,7 @@ fn the_script_of_perf_for_the_compaction_of_memory() {
     }
 }
 
-/// perf aborts when it runs these scripts, because the kernel has more fields than they expect. perf runs a copy with the
+/// perf aborts in these scripts, because the kernel has more fields than they expect. So perf runs a copy with the
 /// fields of this kernel, and perf-prof runs the script itself.
 #[test]
 fn scripts_of_perf_with_other_fields_than_the_kernel() {

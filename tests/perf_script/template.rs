@@ -1,4 +1,5 @@
-//! Templates of scripts for `perf script`: Python imports them for every tracepoint, and they print what those of perf print.
+//! Templates of scripts for `perf script`. Python can import them for every tracepoint, and they print the same as
+//! perf's templates.
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
@@ -20,8 +21,8 @@ use crate::{
     print_fmt,
 };
 
-/// Imports a template and calls its handlers. Each field has its name as its value. The names of the fields are in the file
-/// `fields`.
+/// A script that imports a template and calls its handlers. The value of each field is its name. The file `fields`
+/// contains the names of the fields.
 const CALL_ALL: &str = r#"
 import contextlib, io, os, sys, types
 
@@ -141,8 +142,8 @@ fn output(folder: &Folder, script: &Path) -> String {
     stdout(&perf.args(["script", "-i"]).arg(folder.path("perf.data")).arg("-s").arg(script).output().unwrap())
 }
 
-/// Records a command that makes directories and children, and compares the output of our template with the output of
-/// perf's own template, which perf writes to `perf-script.py`.
+/// Records a command that creates directories and child processes. Compares the output of perf-prof's template with
+/// that of perf's template, which perf writes to `perf-script.py`.
 #[track_caller]
 fn same_output(events: &[&str], wanted: &[&str]) {
     needs([Need::Perf]);
@@ -165,7 +166,7 @@ fn same_output(events: &[&str], wanted: &[&str]) {
         assert!(expected.contains(part), "{part} in {expected}");
     }
     assert_eq!(output(&folder, &ours), expected);
-    // Both have the same handlers in the same order.
+    // Both templates contain the same handlers in the same order.
     let handlers = |text: &str| -> Vec<String> {
         let names = text.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next());
         names.filter(|name| name.contains("__")).map(str::to_owned).collect()

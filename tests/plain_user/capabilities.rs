@@ -1,5 +1,5 @@
-//! The file of the executable can give rights to a plain user. These tests check what this user can do with perf-prof, and
-//! what a script of this user cannot do.
+//! The executable's file can give capabilities to a user without privileges. Tests what this user can do with
+//! perf-prof, and what a script of this user cannot do.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::harness::{
     script::CALL,
 };
 
-/// A copy of perf-prof with these capabilities in a folder, for the group of the user.
+/// Returns a folder with a copy of perf-prof. The copy has these capabilities, and belongs to the group of the user.
 fn folder_with_executable(capabilities: &str) -> TempDir {
     needs_plain_user();
     let dir = folder();
@@ -59,7 +59,7 @@ def __exit__():
     print(count, read("secret"), read("/sys/kernel/tracing/available_events"), held)
 "#;
 
-/// With the capability, perf-prof reads tracefs. A script must not read all files of the machine with it.
+/// perf-prof reads tracefs with the capability. A script must not be able to read all files with it.
 #[test]
 fn a_script_has_no_right_to_read_all_files() {
     let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");
@@ -67,7 +67,7 @@ fn a_script_has_no_right_to_read_all_files() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (Some(0), "5 refused refused []\n"), "{}", outcome.stderr);
 }
 
-/// Formats and tables are read before the capability is given up, and a recording needs them too.
+/// Formats and tables are read before perf-prof gives up the capability. A recording needs them too.
 #[test]
 fn what_a_script_needs_of_tracefs_is_read_before_it_starts() {
     let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");
@@ -84,7 +84,7 @@ fn what_a_script_needs_of_tracefs_is_read_before_it_starts() {
     assert_eq!((replayed.status, replayed.stdout.lines().count()), (Some(0), 5), "{replayed:?}");
 }
 
-/// The events of a flight recorder beside the script are selected before the capability is given up too.
+/// The events of a flight recorder beside the script are also selected before perf-prof gives up the capability.
 #[test]
 fn a_script_without_rights_has_snapshots() {
     let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");
@@ -97,7 +97,7 @@ fn a_script_without_rights_has_snapshots() {
     assert_eq!(replayed.stdout.matches(CALL).count(), 5, "{replayed:?}");
 }
 
-/// The other commands run no code of the user, but they open files that the user names.
+/// The other commands run no code of the user, but open files that the user names.
 #[test]
 fn files_are_opened_with_the_rights_of_the_user() {
     let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");

@@ -1,4 +1,4 @@
-//! `python`, `stat`, `list` and `doctor` of a plain user, with events that need no tracefs.
+//! `python`, `stat`, `list` and `doctor` of a user without privileges, with events that need no tracefs.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn counts(line: &str) -> (usize, usize) {
     (faults.parse().unwrap(), clock.parse().unwrap())
 }
 
-/// The handler has the name of the event as it was selected, even if only events in user space are seen.
+/// The handler's name is the event's name as it was selected, even if only events in user space are delivered.
 #[test]
 fn a_plain_users_script_gets_what_needs_no_tracefs() {
     needs_plain_user();
@@ -35,7 +35,7 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
         let live = ["python", "-e", "page-faults,task-clock", "--record", "r.data", "s.py", "--exec"];
         let outcome = perf_prof(&dir, tracefs, &with_workload(&live, &workload));
         assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
-        // The lines above the last one are the workload's.
+        // The workload printed the lines before the last one.
         let seen = counts(outcome.stdout.lines().last().unwrap_or_default());
         assert!(seen.0 >= PAGES && seen.1 > 5, "{outcome:?}");
         let note = "only events in user space are seen (page-faults:u, task-clock:u)";
@@ -45,7 +45,7 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
     }
 }
 
-/// A script may have `-q` in its first line, and its output looks the same with and without kernel events.
+/// The first line of a script may contain `-q`, and its output looks the same with and without kernel events.
 #[test]
 fn a_quiet_script_is_also_warned_that_kernel_events_are_missing() {
     needs_plain_user();
@@ -68,7 +68,7 @@ fn a_quiet_script_is_also_warned_that_kernel_events_are_missing() {
 fn a_plain_users_script_is_attached_to_the_users_process() {
     needs_plain_user();
     let dir = folder();
-    // The process is a child of the shell, and waits until the events are on.
+    // The process is a child of the shell, and waits until the events are enabled.
     let commands = r#"
         (while ! [ -e begun ]; do :; done; "$@" >&2) & work=$!
         "$PERF_PROF" python -q -i 50 -p $work -e page-faults:u,task-clock:u s.py
@@ -100,14 +100,14 @@ fn a_plain_user_counts_what_needs_no_tracefs() {
         for event in ["task-clock", "page-faults"] {
             assert!(text.contains(&format!("String(\"{}\")", as_seen(event))), "{}", outcome.stderr);
         }
-        // Context switches happen in the kernel only. Without kernel events their count would always be zero.
+        // Context switches only happen in the kernel. Without kernel events, their count would always be 0.
         let usual = perf_prof(&dir, tracefs, &["stat", "--", "true"]);
         assert_eq!(usual.status, Some(0), "{}", usual.stderr);
         assert_eq!(usual.stderr.contains("context-switches"), level() < 2, "{}", usual.stderr);
     }
 }
 
-/// In earlier versions, `list` failed, and `doctor` said that no script can run.
+/// Without tracefs, `list` must not fail, and `doctor` must not say that no script can run.
 #[test]
 fn list_and_doctor_know_what_needs_no_tracefs() {
     needs_plain_user();
@@ -142,7 +142,7 @@ fn list_and_doctor_know_what_needs_no_tracefs() {
     }
 }
 
-/// In earlier versions, it suggested `kernel.kptr_restrict=0` for kernel symbols even if the value was 0 already.
+/// `doctor` must not suggest `kernel.kptr_restrict=0` if the value is already 0.
 #[test]
 fn doctor_tells_a_plain_user_only_what_is_not_done_yet() {
     needs_plain_user();

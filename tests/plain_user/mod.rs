@@ -1,5 +1,5 @@
-//! A user without privileges can use events that need no tracefs, where tracefs is closed and where it is not mounted.
-//! For other events there is an error.
+//! A user without privileges can use events that need no tracefs, whether tracefs is closed or not mounted. Other
+//! events give an error.
 
 mod capabilities;
 mod live;

@@ -1,4 +1,5 @@
-//! Recordings of events that need no tracefs. A plain user makes them, and reads them with perf-prof and with perf.
+//! Recordings of events that need no tracefs. A user without privileges makes them, and reads them with perf-prof and
+//! with perf.
 
 use std::{
     fs::{self, Permissions},
@@ -64,7 +65,7 @@ fn little_memory_that_may_be_locked_makes_rings_small() {
     let record = ["prlimit", "--memlock=65536", tested_program(), "record", "-q", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""));
-    // In earlier versions, the message needed -v.
+    // The message is also printed without -v.
     let record = ["prlimit", "--memlock=0", tested_program(), "record", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
@@ -96,7 +97,7 @@ fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
     }
 }
 
-/// In earlier versions, a flame graph could not be written to an existing, writable file if its folder was read-only.
+/// A flame graph can overwrite a writable file, even if the folder is read-only.
 #[test]
 fn an_existing_file_is_overwritten_in_a_read_only_folder() {
     needs_plain_user();
@@ -121,7 +122,7 @@ fn an_existing_file_is_overwritten_in_a_read_only_folder() {
         assert!(refused.status == Some(1) && refused.stdout.is_empty(), "{}", refused.stderr);
         assert!(refused.stderr.starts_with(&format!("perf-prof: cannot write '{name}': ")), "{}", refused.stderr);
     }
-    // An earlier recording gets another name, and so does a link. So the folder has to be writable.
+    // An earlier recording or a link at the path is renamed, which needs a writable folder.
     for (name, status) in [("closed/perf.data", 1), ("link", 0)] {
         let args = ["record", "-q", "-e", "task-clock:u", "-o", name, "--"];
         let recorded = perf_prof(&dir, Tracefs::Closed, &with_workload(&args, &workload));

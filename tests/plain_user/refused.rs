@@ -1,4 +1,4 @@
-//! If a plain user may not use an event, the error names the event, the cause and the way out.
+//! If a user without privileges may not use an event, the error names the event, the cause and the way out.
 
 use expect_test::{Expect, expect};
 
@@ -86,7 +86,7 @@ fn events_that_the_level_forbids_are_refused() {
         ],
     );
     if std::path::Path::new("/sys/bus/event_source/devices/msr").exists() {
-        // This PMU cannot leave out the kernel.
+        // This PMU cannot exclude the kernel.
         check(
             Tracefs::Closed,
             &["-e", "msr/tsc/", "--", "true"],
@@ -106,8 +106,8 @@ fn events_that_the_level_forbids_are_refused() {
     }
 }
 
-/// Root of a user namespace has all capabilities in it. In earlier versions, the error said that these allow the
-/// event.
+/// Root of a user namespace has all capabilities in the namespace. They do not allow the event, so the error must not
+/// say so.
 #[test]
 fn capabilities_of_a_user_namespace_count_for_nothing() {
     needs_plain_user();

@@ -1,5 +1,5 @@
-//! perf-prof under sudo: which code of the user root runs, and to whom the files belong that root writes. Each run has
-//! its own sudoers file, in a mount namespace.
+//! perf-prof under sudo: which code of the user root runs, and which user owns the files that root writes. Each run has
+//! its own sudoers file in a mount namespace.
 
 use std::{
     fs::{self, Permissions},
@@ -16,17 +16,17 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// Whether sudo passes the environment of the user on.
+/// Whether sudo keeps the user's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Environment {
-    /// `env_reset`, sudo's default: hardly any variable is passed on.
+    /// `env_reset`, sudo's default: hardly any variable is kept.
     Reset,
-    /// `!env_reset`: all variables are passed on, except those that sudo knows to be harmful.
+    /// `!env_reset`: all variables are kept, except those that sudo knows to be harmful.
     Kept,
 }
 
-/// Places where Python or perf may look for code: the variable that names the place, and the file in it. The code
-/// writes the name of the variable to stdout.
+/// Where Python or perf may look for code: the variable that names the folder, and the file in it. The code writes the
+/// name of the variable to stdout.
 const PLANTED: [(&str, &str); 4] = [
     ("PYTHONPATH", "sitecustomize.py"),
     ("PYTHONSTARTUP", ""),
@@ -34,7 +34,7 @@ const PLANTED: [(&str, &str); 4] = [
     ("PERF_EXEC_PATH", "scripts/python/bin/planted-report"),
 ];
 
-/// A run of perf-prof as root, by a user who started sudo.
+/// A run of perf-prof as root, which a user starts with sudo.
 struct Sudo {
     dir: TempDir,
 }
@@ -71,14 +71,14 @@ impl Sudo {
         self.path(&variable.to_lowercase())
     }
 
-    /// The user `nobody` sets all these variables and runs perf-prof by sudo.
+    /// Runs perf-prof with sudo as the user `nobody`, who sets all these variables.
     fn run(&self, environment: Environment, words: &[&str]) -> Ran {
         let rules = match environment {
             Environment::Reset => "Defaults env_reset\n",
             Environment::Kept => "Defaults !env_reset\n",
         };
         let rules = format!("{rules}Defaults !use_pty\n#{NOBODY} ALL=(ALL) NOPASSWD: ALL\n");
-        // Not in the user's folder: sudo accepts only a file of root in a folder of root.
+        // The file is not in the user's folder, because sudo only accepts a file of root in a folder of root.
         let sudoers = tempfile::NamedTempFile::new().unwrap();
         fs::write(sudoers.path(), rules).unwrap();
         fs::set_permissions(sudoers.path(), Permissions::from_mode(0o440)).unwrap();
@@ -132,9 +132,9 @@ fn with_the_environment_of_the_user_sudo_removes_the_path_of_modules_and_start_u
     let sudo = Sudo::new();
     let recorded = sudo.run(Environment::Kept, &[&RECORD[..], &["true"]].concat());
     assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""));
-    // As for `sudo python3` with this environment, the packages in the user's home are among those of root.
+    // As for `sudo python3` with this environment, root also uses the packages in the user's home.
     assert_eq!(sudo.script(Environment::Kept), "HOME was run\nuid 0\n");
-    // Scripts have their names in the folder of the user.
+    // `script -l` also lists scripts in the user's folder.
     assert!(sudo.run(Environment::Kept, &["script", "-l"]).stdout.contains("planted"));
 }
 

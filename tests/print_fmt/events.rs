@@ -1,4 +1,4 @@
-//! Makes events from bytes and checks that their values and their text are the ones that the kernel would give them.
+//! Makes events from bytes, and checks that their values and texts are the kernel's.
 
 use expect_test::{Expect, expect};
 use perf_prof_format::{
@@ -57,7 +57,7 @@ impl Event {
         Event { format, raw }
     }
 
-    /// Makes an event with a recorded format of a real kernel.
+    /// Makes an event from a format of Linux 6.18.
     fn recorded(name: &str, values: &[(&str, FieldValue)]) -> Event {
         let (system, name) = name.split_once(':').unwrap();
         let wanted = format!("name: {name}\n");
@@ -122,7 +122,8 @@ fn pointers_are_positive_and_nodes_may_be_negative() {
     );
 }
 
-/// `prev_state` is shown by two conversions without text in between. The second one is the `+` of a preempted task.
+/// `prev_state` is shown by two conversions without text between them. The second conversion shows the `+` of a
+/// preempted task.
 #[test]
 fn the_text_of_a_field_has_all_of_its_adjacent_conversions() {
     for (state, text) in [(0, "R"), (0x100, "R+"), (1, "S"), (0x101, "S+"), (0x82, "D|I")] {
@@ -146,8 +147,8 @@ fn results_of_system_calls_may_be_negative() {
     check(&event, expect!["NR 0 (3, ffffffffffffffff, 1000, 0, 0, 9)"]);
 }
 
-/// The format describes `int dfd` as an unsigned field of 8 bytes. The kernel prints the whole register, but the value
-/// is the int.
+/// The format describes `int dfd` as an unsigned field of 8 bytes. The kernel prints the whole register, but the
+/// field's value is the int.
 #[test]
 fn arguments_of_system_calls_have_their_c_types() {
     let values = [
@@ -296,7 +297,8 @@ fn fields_are_readable_if_the_print_format_is_not() {
     check(&event, expect!["number=-3 pointer=0x10 bytes=01ff"]);
 }
 
-/// The compiler has already parsed the format of `TP_printk`, so quotes and line breaks in it stand for themselves.
+/// The compiler has already parsed the format of `TP_printk`, so quotes and line breaks in the print format are plain
+/// characters.
 #[test]
 fn quotes_and_line_breaks_in_a_format_are_part_of_it() {
     let field = "	field:int a;	offset:8;	size:4;	signed:1;";
@@ -327,7 +329,7 @@ trait Scalar {
 }
 
 impl Scalar for perf_prof_format::tracefs::Field {
-    /// Returns whether the field is a number. A number in a truncated record is there completely or not at all.
+    /// Returns whether the field is a number. A truncated record contains a number completely or not at all.
     fn extent_is_fixed(&self) -> bool {
         matches!(self.kind, FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer)
     }

@@ -1,4 +1,4 @@
-//! Checks the text of print formats: printf follows the rules of the kernel, and expressions follow the rules of C.
+//! Checks the text of print formats: conversions follow the kernel's printf, and expressions follow C.
 
 use perf_prof_format::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
 
@@ -52,8 +52,8 @@ impl Kernel for Known {
     }
 }
 
-/// Returns the text of `print_fmt` for an event with `i = -2`, `u = 0xfffffffe`, `l = 0x1234567890`,
-/// `a = 1, 2, 0xc0, 0xff` and `s = "text"`.
+/// Returns the text of `print_fmt` for an event with `i = -2`, `u = 0xfffffffe`, `l = 0x1234567890`, `a = 1, 2, 0xc0,
+/// 0xff` and `s = "text"`.
 fn shown(print_fmt: &str) -> String {
     let event = EventFormat::parse("made", FORMAT).unwrap();
     let mut raw = [(-2i32).to_ne_bytes(), 0xffff_fffeu32.to_ne_bytes()].concat();

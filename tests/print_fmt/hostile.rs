@@ -1,4 +1,4 @@
-//! Checks that text and bytes that no kernel writes cause neither panics nor unlimited work.
+//! Text and bytes that no kernel writes must cause neither panics nor unlimited work.
 
 use perf_prof_format::tracefs::{EventFormat, NoKernel, PrintFmt, PrintFmtError};
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn deep_nesting_is_refused() {
     assert_eq!(fails(&format!("\"%d\", REC{}", "[1]".repeat(100_000))), PrintFmtError::TooDeep);
 }
 
-/// The deepest accepted expressions can be compiled and evaluated on the stack of any thread.
+/// The most deeply nested expressions that are accepted can be compiled and evaluated on the stack of any thread.
 #[test]
 fn the_deepest_expressions_do_not_overflow_the_stack() {
     let deepest = |make: &dyn Fn(usize) -> String| {

@@ -1,5 +1,5 @@
-//! Tests format files and print formats. The tests in this file use all formats of a kernel: each one parses and
-//! compiles, and no raw data makes one panic.
+//! Tests format files and print formats. The tests in this file use all formats of a kernel. All of them parse and
+//! compile, and no raw data causes a panic.
 
 mod events;
 mod expressions;
@@ -16,7 +16,7 @@ use proptest::{
 
 use crate::harness::machine::{Need, skip};
 
-/// All `format` files of Linux 6.18, one after the other, each after a line `=== system`.
+/// All `format` files of Linux 6.18, one after the other. A line `=== system` precedes each.
 const FORMATS: &[u8] = include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst");
 
 /// Returns the formats of Linux 6.18, each with its system.
@@ -26,7 +26,7 @@ pub fn recorded() -> Vec<(String, String)> {
     events.map(|(system, text)| (system.to_owned(), text.to_owned())).collect()
 }
 
-/// Returns the formats of the running kernel, or why they cannot be read.
+/// Returns the formats of the running kernel, or the reason why they cannot be read.
 pub fn live() -> Result<Vec<(String, String)>, String> {
     let events = std::path::Path::new("/sys/kernel/tracing/events");
     let mut formats = Vec::new();
@@ -36,7 +36,7 @@ pub fn live() -> Result<Vec<(String, String)>, String> {
     };
     for system in entries(events)? {
         for event in entries(&system)? {
-            // A dynamic event may have been removed in the meantime.
+            // A dynamic event may have been removed since its folder was listed.
             if let Ok(text) = std::fs::read_to_string(event.join("format")) {
                 formats.push((system.file_name().unwrap().to_string_lossy().into_owned(), text));
             }

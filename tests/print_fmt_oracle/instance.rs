@@ -1,4 +1,4 @@
-//! A tracefs instance for the test. It is removed when the test ends.
+//! A tracefs instance, which is removed when the test ends.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Creates an instance, or returns why this is not possible.
+    /// Creates an instance, or returns the reason why this is not possible.
     pub fn new(name: &str) -> Result<Instance, String> {
         let path = PathBuf::from(format!("/sys/kernel/tracing/instances/{name}_{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -24,8 +24,8 @@ impl Instance {
         fs::write(self.path.join(file), value).map_err(error)
     }
 
-    /// Records events while `workload` runs: those of the threads of `process`, of all tasks that they start, and of
-    /// the kernel's own threads.
+    /// Records events while `workload` runs: those of the threads of `process`, of all tasks that they create, and of
+    /// kernel threads.
     pub fn record(&self, process: u32, workload: impl FnOnce()) -> io::Result<()> {
         self.write("tracing_on", "0")?;
         self.write("trace_clock", "perf")?;
@@ -39,7 +39,7 @@ impl Instance {
         tids.extend(threads.map(|thread| thread.file_name().to_string_lossy().into_owned()));
         self.write("set_event_pid", &tids.join(" "))?;
         self.write("events/enable", "1")?;
-        // One function is enough to see how calls are shown. Not every kernel has a function tracer.
+        // One function is enough to test how function calls are shown. Some kernels have no function tracer.
         let _ =
             self.write("set_ftrace_filter", "vfs_fsync_range").and_then(|()| self.write("current_tracer", "function"));
         self.write("tracing_on", "1")?;
@@ -67,7 +67,7 @@ impl Instance {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the kernel's own counts of the events in a CPU's buffer and of those already read.
+    /// Returns the kernel's counts of the events in a CPU's buffer, and of those already read.
     pub fn stats(&self, cpu: u32) -> String {
         let text = fs::read_to_string(self.path.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap_or_default();
         text.lines().collect::<Vec<_>>().join(", ")
@@ -92,7 +92,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The instance is removed even if something failed before.
+        // The instance is removed even if an earlier step failed.
         let _ = self.write("tracing_on", "0");
         let _ = self.write("current_tracer", "nop");
         let _ = self.write("events/enable", "0");
@@ -102,7 +102,7 @@ impl Drop for Instance {
     }
 }
 
-/// Returns the ids of the kernel's threads.
+/// Returns the ids of the kernel threads.
 fn kernel_threads() -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
@@ -113,8 +113,7 @@ fn kernel_threads() -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a process is a thread of the kernel: whether `PF_KTHREAD` is set in its flags, the 7th field after
-/// the name.
+/// Returns whether a process is a kernel thread: `PF_KTHREAD` is set in its flags, the 7th field after the comm.
 fn is_kernel_thread(path: &Path) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let Ok(stat) = fs::read_to_string(path.join("stat")) else { return false };

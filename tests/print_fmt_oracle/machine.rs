@@ -1,5 +1,5 @@
-//! The running kernel as perf-prof reads it. Adds `vmemmap_base`, the one variable that user space cannot read: its
-//! value is computed from text that the kernel printed.
+//! The running kernel as perf-prof reads it, and the variable `vmemmap_base`, which user space cannot read. Its value
+//! is computed from text that the kernel printed.
 
 use perf_prof_format::tracefs::{BitField, Kernel, KernelSymbol};
 use perf_prof_symbols::running_kernel::RunningKernel;
@@ -15,8 +15,8 @@ impl Machine {
         Ok(Machine { kernel: RunningKernel::new(Tracefs::find()?), vmemmap_base: None })
     }
 
-    /// Computes the value of the variable from the first line that shows a page both as address and as number. The
-    /// value must then be right for all other events that show a page.
+    /// Computes the variable from the first line that shows a page both as address and as number. The value must then
+    /// be right for all other events with pages.
     pub fn learn_vmemmap_base(&mut self, text: &str) {
         let Some(struct_page) = self.kernel.size_of("struct page") else { return };
         let mut pages = text.lines().filter(|line| line.starts_with("mm_page_"));
@@ -63,7 +63,7 @@ fn vmemmap_base(line: &str, struct_page: u64) -> Option<u64> {
         u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
     };
     let (page, number) = (hex("page=")?, hex("pfn=")?);
-    // Address 0 means that there is no page, so the number means nothing.
+    // Address 0 means no page, so the number has no meaning.
     if page == 0 { None } else { page.checked_sub(number.checked_mul(struct_page)?) }
 }
 

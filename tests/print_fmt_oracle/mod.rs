@@ -1,6 +1,6 @@
-//! Compares the text that perf-prof renders for an event with the text that the kernel prints for it, character by
-//! character. The kernel's text comes from the file `trace`. perf-prof renders its text from the bytes of the same
-//! events, from the file `trace_pipe_raw`.
+//! Compares the text that perf-prof renders for an event with the text that the kernel prints, character by character.
+//! The kernel's text comes from the file `trace`. perf-prof renders the bytes of the same events, which come from the
+//! file `trace_pipe_raw`.
 
 mod instance;
 mod machine;
@@ -32,7 +32,7 @@ use crate::harness::{
 #[derive(Default)]
 struct Kind {
     exact: usize,
-    /// Events that were compared except for words that only the kernel knows.
+    /// Events that were compared without the words that only the kernel can compute.
     partly: usize,
     /// Numbers in the text that were compared with the value of a field.
     values: usize,
@@ -97,8 +97,8 @@ fn compare(
     for raw in ring_buffer::events(pages) {
         let format = &formats[&u16::from_ne_bytes([raw[0], raw[1]])];
         let mut rendered = Vec::new();
-        // The kernel prints the name of the event before its text. It does not do this for events of system calls,
-        // because their text already has the name of the system call, nor for events of the system `ftrace`.
+        // The kernel prints the name of the event before its text. Events of system calls and of the system `ftrace`
+        // are exceptions. The text of a system call starts with the name of the call.
         if &*format.system != "syscalls" && &*format.system != "ftrace" {
             rendered.extend(format!("{}: ", format.name).bytes());
         }
@@ -127,7 +127,7 @@ fn compare(
     assert_eq!(rest, "", "the text has more events than the bytes");
 }
 
-/// Returns the fields that the print format shows unchanged, as ` name=number `, with a conversion of the same
+/// Returns the fields that the print format shows unchanged as ` name=number `, with a conversion of the same
 /// signedness.
 fn fields_in_text(format: &EventFormat) -> Vec<Field> {
     let print_fmt = format.print_fmt_text();
@@ -157,7 +157,7 @@ fn check_values(text: &str, fields: &[Field], raw: &[u8]) -> usize {
     checked
 }
 
-/// Returns whether the print format uses a name that only the kernel knows.
+/// Returns whether the print format uses a name whose value only the kernel knows.
 fn names_what_is_unknown(format: &EventFormat, machine: &Machine) -> bool {
     format.print_fmt().is_ok_and(|print_fmt| !print_fmt.names().iter().all(|name| is_known(name, machine)))
 }

@@ -1,4 +1,4 @@
-//! Probes on a function of the test program. They are removed when the test ends.
+//! Probes on a function of the test program, which are removed when the test ends.
 
 use std::{fs, io, io::Write};
 
@@ -9,8 +9,8 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Puts probes on the entry and the return of a function with the signature of `probed`. On a kernel without
-    /// uprobes, there are no probes.
+    /// Defines probes on the entry and the return of a function with the signature of `probed`. Without uprobes in the
+    /// kernel, defines none.
     pub fn new(function: *const ()) -> Probes {
         let probes = Probes { group: format!("perf_prof_oracle_{}", std::process::id()) };
         if let Some(place) = place(function as u64) {
@@ -29,7 +29,7 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // The instance of the other test has enabled all events, including these. An event in use cannot be removed.
+        // The instance of another test has enabled all events, including these. An enabled event cannot be removed.
         let uses = format!("/sys/kernel/tracing/instances/perf_prof_*/events/{}/enable", self.group);
         glob::glob(&uses).unwrap().flatten().for_each(|enable| drop(fs::write(enable, "0")));
         for event in ["enter", "leave"] {

@@ -1,8 +1,8 @@
-//! Compares the output of `event.print()`, for events that were captured with perf events, with the text that the
-//! kernel printed for the same events.
+//! Compares the output of `event.print()`, for events from perf events, with the text that the kernel printed for the
+//! same events.
 //!
-//! When an event happens, perf and ftrace make separate records. So records are matched by their text: each text of
-//! perf-prof must be among the texts of the kernel, at least as often as perf-prof has it.
+//! For each event, perf and ftrace make separate records. So records are matched by their text: each text of perf-prof
+//! must be among the kernel's texts, at least as often as perf-prof printed it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -144,11 +144,11 @@ fn compare(ours: &str, mut theirs: HashMap<String, usize>) {
     assert_eq!(differ, 0, "see the differences above");
 }
 
-/// Events whose tracepoint leaves bytes of the record unset. perf and ftrace then show different old bytes.
+/// Events whose tracepoint leaves some bytes of the record unset. perf and ftrace then show different old bytes.
 const UNSET: [&str; 4] = ["fib:fib_table_lookup", "fib6:fib6_table_lookup", "neigh:neigh_create", "neigh:neigh_update"];
 
-/// Replaces the words that only the kernel knows (`page=?`) with `?` in the kernel's texts too. Does this once for each
-/// kind of event.
+/// Replaces the words that only the kernel can compute (`page=?`) by `?` in the kernel's texts too, once for each kind
+/// of event.
 fn hide(event: &str, keys: &[&str], theirs: &mut HashMap<String, usize>, done: &mut HashSet<String>) {
     if !done.insert(event.to_owned()) {
         return;
@@ -166,8 +166,8 @@ fn hide(event: &str, keys: &[&str], theirs: &mut HashMap<String, usize>, done: &
     }
 }
 
-/// Only events that the workload causes are recorded: each event is opened on each CPU and inherited by each child, and
-/// the kernel takes 38 ms to close an event.
+/// Only events that the workload causes are recorded. Each event is opened on each CPU and inherited by each child, and
+/// the kernel needs 38 ms to close an event.
 const EVENTS: &str = "alarmtimer:*,block:*,cgroup:*,exceptions:*,ext4:*,fib:*,filelock:*,fs_dax:*,huge_memory:*,initcall:*,\
     iomap:*,ipi:*,irq:*,jbd2:*,kmem:*,maple_tree:*,mmap:*,mmap_lock:*,napi:*,neigh:*,net:*,notifier:*,oom:*,pagemap:*,\
     percpu:*,printk:*,qdisc:*,raw_syscalls:*,rcu:*,sched:*,signal:*,skb:*,sock:*,task:*,tcp:*,timer:*,tlb:*,udp:*,vmscan:*,\

@@ -1,5 +1,5 @@
-//! A workload that uses many parts of the kernel, so that many kinds of events happen. Parts that the machine does not
-//! have are left out.
+//! A workload that uses many parts of the kernel, so that many kinds of events happen. It skips parts that the machine
+//! lacks.
 
 use std::{
     fs,
@@ -231,7 +231,7 @@ fn sockets() {
         let _ = listener.accept().unwrap().0.read_to_end(&mut all);
         client.join().unwrap();
         drop(listener);
-        // Nothing listens on this address any more, so the connection is refused.
+        // Nothing listens at this address any more, so the connection is refused.
         let _ = TcpStream::connect(address);
 
         let udp = UdpSocket::bind((address.ip(), 0)).unwrap();

@@ -1,4 +1,4 @@
-//! The block index that a recording stores at its end.
+//! The block index that a recording contains at its end.
 
 use std::{path::Path, process::Command, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// The block indexes of a recording, together with the side-band records that are kept in memory.
+/// Returns the block indexes of a recording, with the side-band records that are kept in memory.
 fn blocks(path: &Path) -> Vec<Arc<BlockIndex>> {
     Recording::open(path).unwrap().index().unwrap().into_iter().flatten().collect()
 }
@@ -18,7 +18,7 @@ fn blocks(path: &Path) -> Vec<Arc<BlockIndex>> {
 /// The last bytes of a file with a stored block index.
 const END: &[u8] = b"blocks\0\x02";
 
-/// Removes the mark of the stored index, so that the file has no index, like a file from perf.
+/// Removes the mark of the stored index. Then the file has no index, like a file of perf.
 fn forget(data: &Path) {
     let mut bytes = std::fs::read(data).unwrap();
     assert!(bytes.ends_with(END), "the file has no stored index");
@@ -31,7 +31,7 @@ fn text(path: &Path, options: &[&str]) -> String {
     let output = command.args(["script", "-i"]).arg(path).args(options).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
-    // Other tasks may have any name.
+    // Comms of other tasks may contain any bytes.
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -39,13 +39,13 @@ fn text(path: &Path, options: &[&str]) -> String {
 fn the_stored_index_equals_the_computed_one() {
     needs([Need::Tracefs, Need::Perf]);
     for form in [&[][..], &["--threads"]] {
-        // The rings hold all events. Lost events would be reported when the recording is read.
+        // The rings hold all events, because lost events would be reported when the recording is read.
         let options = ["-e", CALL, "-e", "sched:sched_process_*", "-a", "-m", "2048"];
         let recorded = record_calls(&[&options, form].concat(), 20_000);
         let path = recorded.path();
         let data = if path.is_dir() { path.join("data") } else { path.clone() };
-        // Selects a fifth of the samples. How many samples a fifth of the time contains depends on the load of the
-        // machine.
+        // Selects a fifth of the samples. The number of samples in a fifth of the time would depend on the machine's
+        // load.
         let all = text(&path, &["--ns", "-F", "time"]);
         let times: Vec<&str> = all.lines().map(|line| line.trim().trim_end_matches(':')).collect();
         let middle = format!("{},{}", times[times.len() * 2 / 5], times[times.len() * 3 / 5]);
@@ -60,7 +60,7 @@ fn the_stored_index_equals_the_computed_one() {
     }
 }
 
-/// Compressed records have to be decompressed before they can be indexed. A pipe has no place for an index.
+/// Compressed records have to be decompressed before they can be indexed. A pipe has no room for an index.
 #[test]
 fn compressed_recordings_have_no_stored_index() {
     needs([Need::Tracefs, Need::Perf]);
@@ -69,7 +69,7 @@ fn compressed_recordings_have_no_stored_index() {
     assert_eq!(recorded.samples(), recorded.said_number("samples"));
 }
 
-/// When the index was in a feature section of its own, `perf inject` crashed with a segmentation fault.
+/// `perf inject` crashes if the index is in a feature section of its own.
 #[test]
 fn perf_inject_reads_a_recording_with_a_stored_index() {
     needs([Need::Tracefs, Need::Perf]);

@@ -1,4 +1,4 @@
-//! Half a million calls on each of up to two CPUs, at the same time. Each call is recorded once or counted as lost.
+//! Half a million calls on each of up to two CPUs at the same time. Each call is recorded once or counted as lost.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use crate::harness::{
     task::{getppid, pin},
 };
 
-/// How many calls are made on each CPU.
+/// The number of calls on each CPU.
 const CALLS: u64 = 500_000;
 
-/// The workload: one thread on each CPU.
+/// The workload, with one thread on each CPU.
 pub fn workload() {
     let on = |cpu: u32| {
         move || {
@@ -38,8 +38,8 @@ fn burst(options: &[&str]) -> RecordRun {
     finished(dir, output.status.code().unwrap(), &output.stderr)
 }
 
-/// The task and the time of each call, which follow the id and the address in a sample. They identify a call, because
-/// times are in nanoseconds and a call takes many of them.
+/// Returns the task and the time of each call, which follow the id and the address in a sample. They identify the call,
+/// because times are in ns and a call takes many of them.
 fn calls(records: &[u8]) -> Vec<[u8; 16]> {
     let mut walk = Records::new(records);
     let samples = walk.by_ref().filter(|record| Record::parse(record) == Record::Sample);
@@ -48,7 +48,7 @@ fn calls(records: &[u8]) -> Vec<[u8; 16]> {
     calls
 }
 
-/// Checks that each call is recorded once or counted as lost. Returns how many calls are lost.
+/// Checks that each call is recorded once or counted as lost. Returns the number of lost calls.
 fn check(options: &[&str]) -> u64 {
     let recorded = burst(options);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
@@ -83,8 +83,8 @@ fn every_call_is_recorded_once_or_counted_as_lost() {
     }
 }
 
-/// The rings are large enough for the events that come while the reader waits for a CPU. But other programs may keep
-/// the reader waiting longer, so the test may try several times.
+/// The rings are large enough while the reader waits for a CPU for a usual time. Other programs may make it wait
+/// longer, so the test may try several times.
 #[test]
 fn large_rings_lose_nothing() {
     needs([Need::Tracefs, Need::Perf]);

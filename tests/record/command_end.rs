@@ -1,4 +1,4 @@
-//! A command that is still running when its recording ends.
+//! A command that still runs when its recording ends.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::harness::{
     wait,
 };
 
-/// A shell that notes in the file `end` how it ended. Without a signal it would run for minutes.
+/// A shell that writes to the file `end` how it ended. Without a signal, it runs for minutes.
 const COMMAND: [&str; 3] =
     ["sh", "-c", "trap 'echo TERM > end; kill $!; exit 3' TERM; : > begun; sleep 200 & wait; echo over > end"];
 
@@ -27,7 +27,7 @@ fn await_file(path: &Path) {
 #[test]
 fn a_command_gets_sigterm_if_its_recording_ends_before_it() {
     needs([Need::Tracefs, Need::Perf]);
-    // Ctrl-C, here to perf-prof alone.
+    // Ctrl-C is sent to perf-prof alone.
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = command(&dir, &[&["-q", "-e", CALL, "--"], &COMMAND[..]].concat()).spawn().unwrap();
     await_file(&dir.path().join("begun"));
@@ -48,7 +48,7 @@ fn a_command_gets_sigterm_if_its_recording_ends_before_it() {
     assert_eq!(recorder.wait().unwrap().code(), Some(0));
     await_file(&dir.path().join("end"));
 
-    // Nobody reads the recording.
+    // The reader of the recording closes the pipe.
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(tested_program());
     command.args(["record", "-q", "-o", "-", "--buffer-flush", "1", "-e", "raw_syscalls:sys_enter", "-a", "--"]);

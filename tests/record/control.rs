@@ -1,4 +1,4 @@
-//! Delayed events, and commands to a running recording.
+//! Events that are enabled after a delay, and commands to a running recording.
 
 use std::{
     fs::OpenOptions,
@@ -12,7 +12,7 @@ use crate::harness::{
     recorder::{CALL, RecordRun, await_events, command, finished, record_calls, waiting_generator},
 };
 
-/// Sends a command, and waits for its answer.
+/// Sends a command and waits for the answer.
 fn ask(control: &mut impl Write, ack: &mut impl Read, line: &str) {
     control.write_all(line.as_bytes()).unwrap();
     let mut answer = [0; 4];
@@ -20,7 +20,8 @@ fn ask(control: &mut impl Write, ack: &mut impl Read, line: &str) {
     assert_eq!(&answer, b"ack\n");
 }
 
-/// Runs a process that makes 100 calls, and returns its id. Generators of other tests run at the same time.
+/// Runs a process that makes 100 calls, and returns its id. The id is needed because generators of other tests run at
+/// the same time.
 fn calls() -> u32 {
     let mut generator = waiting_generator(100);
     drop(generator.stdin.take());
@@ -44,7 +45,7 @@ fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> RecordRu
 #[test]
 fn events_are_turned_on_and_off_through_named_pipes() {
     needs([Need::Tracefs, Need::Perf]);
-    // A group is turned on and off through its leader. This leader never has an event.
+    // A group is enabled and disabled through its leader. The event of this leader never happens.
     let group = format!("{{syscalls:sys_enter_reboot,{CALL}}}");
     for (events, threads) in [(CALL, &[][..]), (CALL, &["--threads"]), (&group, &[])] {
         let dir = tempfile::tempdir().unwrap();
@@ -77,7 +78,7 @@ fn an_unknown_control_command_is_reported_and_recording_continues() {
     let args = ["-q", "-e", CALL, "-a", "-D", "-1", "--control", &place];
     let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
     let [mut control, mut ack] = paths.map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
-    // An unknown command gets no answer, and an empty line is not a command. The only answer is to `enable`.
+    // An unknown command gets no answer, and an empty line is no command. The only answer is to `enable`.
     let long = "x".repeat(5000);
     ask(&mut control, &mut ack, &format!("enabel\n\n\0disable all \x1b\n{long}\nenable\n"));
     let made = calls();
@@ -112,21 +113,21 @@ fn inherited_descriptors_can_be_control_channels() {
     assert_eq!(output(recorder, dir).status, 0);
 }
 
-/// A command that runs already is recorded from the end of the delay on.
+/// The command runs from the start, and is recorded after the delay.
 #[test]
 fn a_command_is_recorded_when_the_delay_is_over() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-D", "-1"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
     assert!(recorded.said.contains("-D -1 without --control: nothing can turn the events on"), "{}", recorded.said);
-    // The generator does not wait, and ends before the delay is over.
+    // The generator does not wait, and exits before the end of the delay.
     let recorded = record_calls(&["-e", CALL, "-D", "60000"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
     let dir = tempfile::tempdir().unwrap();
     let script = "sleep 1; exec sh -c :";
     let output = command(&dir, &["-e", CALL, "-D", "100", "--", "sh", "-c", script]).output().unwrap();
     let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
-    // The second shell calls getppid() when it starts.
+    // The second shell calls getppid() at its start.
     assert!(recorded.samples() > 0, "{}", recorded.said);
 }
 
@@ -168,11 +169,11 @@ fn answers_are_not_written_into_a_regular_file() {
     assert_eq!(std::fs::read(&file).unwrap(), b"kept");
 }
 
-/// The command gets SIGTERM, and that is no failure. The recording is complete.
+/// The command gets SIGTERM, which is no failure. The recording is complete.
 #[test]
 fn a_recording_ends_after_its_duration() {
     needs([Need::Tracefs, Need::Perf]);
-    // The shell asks for its parent when it begins.
+    // The shell calls getppid() at its start.
     let recorded =
         crate::harness::recorder::record(&["-e", CALL, "--duration", "1s", "--", "sh", "-c", ":; exec sleep 600"]);
     assert_eq!(recorded.status, 0, "{}", recorded.said);

@@ -1,4 +1,4 @@
-//! Error messages. Each says what is wrong, and how to correct it.
+//! Error messages, which say what is wrong and how to correct it.
 
 use std::{fs, process::Command};
 
@@ -58,7 +58,7 @@ fn a_recording_that_cannot_start_leaves_no_file() {
     }
 }
 
-/// The command used to be started before the error was found.
+/// The error must be found before the command starts.
 #[test]
 fn an_unwritable_output_is_reported_before_the_command_starts() {
     needs([Need::Tracefs, Need::Perf]);
@@ -80,7 +80,7 @@ fn an_unwritable_output_is_reported_before_the_command_starts() {
     }
 }
 
-/// Any folder at the path of the output used to be renamed.
+/// A folder at the path of the output is only renamed if it is a recording.
 #[test]
 fn a_folder_that_is_no_recording_is_not_moved_away() {
     needs([Need::Tracefs, Need::Perf]);
@@ -110,11 +110,11 @@ fn a_folder_that_is_no_recording_is_not_moved_away() {
         assert!(said.contains("cannot write 'empty': it is a folder, not a recording"), "{said}");
     }
     assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
-    // A recording with --threads is a directory. It uses the user's empty directory, which keeps its owner and
+    // A recording with --threads is a directory. It uses an empty directory of the user, which keeps its owner and
     // permissions.
     let inode = |name: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(place(name)).unwrap());
     let before = inode("empty");
-    // A recording that cannot start leaves nothing.
+    // A recording that cannot start leaves no files.
     assert_eq!(run("empty", &["--threads", "--control", "fifo:none"]).0, Some(1));
     assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
     assert_eq!(run("empty", &["--threads"]), (Some(0), String::new()));
@@ -127,7 +127,7 @@ fn a_folder_that_is_no_recording_is_not_moved_away() {
     }
 }
 
-/// It used to leave an empty file, and the previous recording under another name.
+/// A failed start must not leave an empty file, and must not rename the previous recording.
 #[test]
 fn a_recording_that_cannot_start_leaves_the_previous_one() {
     needs([Need::Tracefs, Need::Perf]);
@@ -159,7 +159,7 @@ fn a_recording_that_cannot_start_leaves_the_previous_one() {
     }
 }
 
-/// The named pipe used to be removed.
+/// The named pipe must not be removed.
 #[test]
 fn a_named_pipe_is_refused_and_not_removed() {
     needs([Need::Tracefs, Need::Perf]);
@@ -171,8 +171,8 @@ fn a_named_pipe_is_refused_and_not_removed() {
     assert!(dir.path().join("fifo").exists());
 }
 
-/// Records until a disk of this size is full. Checks that perf can read the recording, and that the recording says how many
-/// samples could not be written.
+/// Records until a disk of this size is full. Checks that perf can read the recording, and that the recording contains
+/// the number of samples that could not be written.
 fn on_a_full_disk(size: &str, options: &[&str]) {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ fn on_a_full_disk(size: &str, options: &[&str]) {
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("No space left on device") && said.contains("the recording ends here"), "{said}");
     assert!(text.matches("syscalls:sys_enter_").count() > 1000, "{complaints}");
-    // perf prints warnings only about the losses.
+    // perf only prints warnings about losses.
     let foreign = complaints.lines().find(|line| {
         let known = ["Warning:", "Check IO/CPU overload!"].contains(line) || line.is_empty();
         !(known || line.starts_with("Processed ") && line.contains(" and lost "))
@@ -216,8 +216,8 @@ fn a_full_disk_leaves_a_recording_that_can_be_read() {
     on_a_full_disk("4m", &["-e", "syscalls:sys_enter_*"]);
 }
 
-/// If `data` contained no records, its header used to look like that of an unfinished recording. Then its names and
-/// formats were not read, and the files of the threads were unreadable.
+/// If `data` contains no records, its header must not look like that of an unfinished recording. Otherwise comms and
+/// formats would not be read, and the files of the threads could not be read either.
 #[test]
 fn a_full_disk_leaves_a_packed_directory_that_can_be_read() {
     on_a_full_disk("2m", &["-z", "--threads", "-e", "syscalls:sys_enter_read,syscalls:sys_enter_write"]);

@@ -1,4 +1,4 @@
-//! The flight recorder (`record --before`): what a dump has, and that it is a complete recording.
+//! The flight recorder (`record --before`): what a dump contains, and that it is a complete recording.
 
 use std::{
     fs,
@@ -22,17 +22,17 @@ use crate::harness::{
     task, wait, workload,
 };
 
-/// The events that the dumps have.
+/// The events of the dumps.
 const EVENTS: &str = "syscalls:sys_enter_getppid,sched:sched_process_exec";
 
-/// How many times a thread changes its name: the records about that are many more than fit into a ring.
+/// The number of times that a thread changes its comm. Far fewer records of this fit into a ring.
 const RENAMED: u64 = 100_000;
 
-/// A span of a slow request of the workload.
+/// The span of a slow request of the workload.
 const SLOW: &str = "syscall/name=clock_nanosleep,min=250ms/";
 
-/// The workload: requests of 1 ms, and a slow one of 300 ms for each line of its standard input, until this ends. After the line
-/// `rename`, a thread changes its name many times instead. The workload also starts programs that end at once.
+/// The workload: requests of 1 ms, and a slow one of 300 ms for each line on its stdin, until stdin ends. After the
+/// line `rename`, a thread changes its comm many times instead. The workload also starts programs that exit at once.
 pub fn requests() {
     let asked = Arc::new(AtomicBool::new(false));
     let slow = Arc::clone(&asked);
@@ -90,7 +90,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recorder of the workload, whose dumps are in a folder of their own.
+    /// Starts a recorder of the workload, with its dumps in a folder of their own.
     fn start(of: &Requests, args: &[&str]) -> Recorder {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(tested_program());
@@ -99,7 +99,7 @@ impl Recorder {
         Recorder { dir, process }
     }
 
-    /// Returns the CPU time that the thread which makes the dumps has used.
+    /// Returns the CPU time of the thread that makes the dumps.
     fn cpu_time(&self) -> Duration {
         let id = self.process.id();
         let text = fs::read_to_string(format!("/proc/{id}/task/{id}/schedstat")).unwrap();
@@ -119,18 +119,18 @@ impl Recorder {
         unsafe { libc::kill(self.process.id() as i32, signal) };
     }
 
-    /// Waits until there are so many dumps that perf-prof has told about.
+    /// Waits until perf-prof has reported this many dumps.
     fn await_dumps(&self, count: usize) {
         wait::until("a dump", || self.dumps().len() >= count);
     }
 
-    /// Waits until the rings have had their size, and the events of `--before`, for more than a second.
+    /// Waits until the rings have their final size, and then for longer than the time of `--before`.
     fn await_events(&self) {
         self.await_reader();
         std::thread::sleep(Duration::from_millis(3500));
     }
 
-    /// Waits until the recorder reads what happens to tasks.
+    /// Waits until the recorder reads the records about tasks.
     fn await_reader(&self) {
         let is_reading = || {
             let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
@@ -140,7 +140,7 @@ impl Recorder {
         wait::until("the recorder reads", || is_reading().unwrap_or(0) > 0);
     }
 
-    /// Ends the recorder. Returns its status and what it said.
+    /// Ends the recorder. Returns its folder, its status and what it printed.
     fn end(self, signal: i32) -> (TempDir, i32, String) {
         self.signal(signal);
         let output = self.process.wait_with_output().unwrap();
@@ -156,14 +156,14 @@ fn dumps(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A line of `script`: its time in microseconds, and its text with the name of the task.
+/// A line of `script`: its time in microseconds, and its text with the task's comm.
 type Line = (u64, String);
 
 fn lines(path: &Path) -> Vec<Line> {
     lines_with(path, "time,comm,tid,event,trace")
 }
 
-/// Returns the lines of the real perf, which must be those that perf-prof shows.
+/// Returns the lines of the real perf. Checks that they are equal to those of perf-prof.
 fn same_lines_of_perf(path: &Path) -> Vec<Line> {
     same_fields_of_perf(path, FIELDS)
 }
@@ -174,7 +174,7 @@ fn same_fields_of_perf(path: &Path, fields: &str) -> Vec<Line> {
     lines
 }
 
-/// Fields that perf has for all kinds of events.
+/// Fields that perf supports for all kinds of events.
 const FIELDS: &str = "comm,tid,time,event";
 
 fn lines_with(path: &Path, fields: &str) -> Vec<Line> {
@@ -242,7 +242,7 @@ fn a_dump_has_what_a_plain_recording_has_around_a_slow_span() {
     assert!((at - 2_000_001..at - 1_900_000).contains(&first), "{first} {at} {said}");
     assert!((at + 900_000..=at + 1_000_001).contains(&last), "{at} {last} {said}");
     assert!(samples.len() > 5000, "{said}");
-    // Each event has a time of its own, some microseconds apart. So the start is where the times are nearest.
+    // All events have different times, some microseconds apart. So the recordings match where their times differ least.
     let all = lines(&file);
     let near = all.partition_point(|line| line.0 < first);
     let distance =
@@ -270,7 +270,7 @@ fn signals_and_commands_ask_for_dumps() {
     assert_eq!(status, 143, "{said}");
     let found = dumps(&dir.path().join("dumps"));
     assert_eq!(found.len(), 2, "the end makes a dump too: {said}");
-    // Their names do not say which one is older if both are of the same second.
+    // The names of two dumps of one second do not show which is older.
     for reason in ["-signal.data", "-end.data"] {
         let dump = found.iter().find(|dump| dump.to_str().unwrap().ends_with(reason)).unwrap();
         let lines = lines(dump);
@@ -303,8 +303,8 @@ fn a_signal_that_ends_the_recorder_completes_the_dump() {
 fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
     needs([Need::Tracefs]);
     let every = "syscalls:sys_enter_getppid";
-    // Without --after, a trigger that comes while a dump is made belongs to it. Whether one comes is chance. With it, triggers let
-    // the dump go on, for ten times as long.
+    // Without --after, a trigger that comes while a dump is made belongs to this dump. Whether one comes is chance.
+    // With --after, triggers prolong the dump, up to ten times as long.
     for (after, at_least, length) in [(&[][..], 1, 0), (&["--after", "200ms"], 2, 2)] {
         let requests = Requests::start();
         let args = [&["--before", "1s", "--trigger", every, "--min-gap", "60s"], after].concat();
@@ -320,7 +320,7 @@ fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
         let lines = lines(&found[0]);
         let (triggers, samples): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| is_trigger(line));
         assert!(triggers.len() >= at_least, "{said}");
-        // The event that is the last trigger may be a sample just after the end.
+        // The event of the last trigger may be a sample just after the end.
         let is_sampled = |trigger: &Line| samples.iter().any(|sample| sample.0.abs_diff(trigger.0) < 500);
         let without: Vec<&&Line> = triggers.iter().filter(|trigger| !is_sampled(trigger)).collect();
         assert!(without.len() <= 1, "triggers without their samples: {without:?} {said}");
@@ -328,7 +328,7 @@ fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
     }
 }
 
-/// Returns the MiB that the rings keep, as the recorder has said it.
+/// Returns the number of MiB that the rings keep, from the recorder's message.
 fn kept_mib(said: &str) -> u64 {
     let after = said.split("keep the newest ").nth(1).unwrap_or_else(|| panic!("{said}"));
     let mut words = after.split(' ');
@@ -384,7 +384,7 @@ fn the_gap_begins_at_the_end_of_a_dump() {
     recorder.await_events();
     requests.make_slow();
     recorder.await_dumps(1);
-    // 1.5 s after the end, and 4.5 s after the start.
+    // 1.5 s after the end of the dump, and 4.5 s after its start.
     std::thread::sleep(Duration::from_millis(4500));
     requests.make_slow();
     std::thread::sleep(Duration::from_millis(1000));
@@ -548,7 +548,7 @@ fn overwriting_alone_writes_the_newest_samples_at_the_end_as_perf_does() {
         let output = crate::harness::recorder::with_calls(&mut command, 50_000).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    // perf lists the tasks when it writes the file. This one has exited by then, so only its id is known for sure.
+    // perf lists the tasks when it writes the file. This task has exited by then, so only its id is certain.
     for (file, fields) in [(&ours, FIELDS), (&theirs, "tid,time,event")] {
         let lines = same_fields_of_perf(file, fields);
         assert!(lines.is_sorted_by_key(|line| line.0), "{file:?}");

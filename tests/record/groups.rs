@@ -1,5 +1,5 @@
-//! Groups of events that are scheduled together. In a group with `:S`, only the leader is sampled, and it reads all
-//! counts.
+//! Groups of events that are scheduled together. In a group with `:S`, only the leader is sampled, and its samples
+//! contain all counts.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use crate::harness::{
     },
 };
 
-/// The event when a call returns.
+/// The event at the return of a call.
 const RETURN: &str = "syscalls:sys_exit_getppid";
 
 /// An event that never happens.
@@ -23,7 +23,7 @@ fn lines(recorded: &RecordRun, event: &str) -> u64 {
     script.lines().filter(|line| line.trim().trim_end_matches(':') == event).count() as u64
 }
 
-/// Records a thread that makes calls and is not the first thread of its process.
+/// Records a thread that makes calls and is not the main thread of its process.
 fn attached(options: &[&str], calls: u64) -> RecordRun {
     let mut generator = waiting_generator(calls);
     let tid = generating_thread(generator.id()).to_string();
@@ -38,7 +38,8 @@ fn attached(options: &[&str], calls: u64) -> RecordRun {
     finished(dir, status, said.as_bytes())
 }
 
-/// A command's threads and processes inherit the group. Members are not disabled: they are on when their leader is on.
+/// A command's threads and processes inherit the group. Members are always enabled, and count while their leader is
+/// enabled.
 #[test]
 fn each_event_of_a_group_is_sampled() {
     needs([Need::Tracefs, Need::Perf]);
@@ -63,7 +64,7 @@ fn the_leader_is_sampled_and_reads_all() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = attached(&["-e", &format!("{{{CALL},{RETURN}}}:S")], 700);
     assert_eq!((recorded.status, recorded.said_number("samples")), (0, 700), "{}", recorded.said);
-    // When the first call is sampled, no call has returned yet. So there is one return fewer.
+    // At the sample of the first call, no call has returned yet. So there is one return fewer.
     assert_eq!((lines(&recorded, CALL), lines(&recorded, RETURN)), (700, 699));
     let attrs = recorded.perf(&["evlist", "-v"]);
     for line in attrs.lines().take(2) {
@@ -82,7 +83,7 @@ fn losses_of_a_leader_that_reads_all_are_counted() {
     assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
 }
 
-/// Checks the numbers of recorded and of lost samples. Returns the number of lost samples.
+/// Checks the numbers of recorded and lost samples. Returns the number of lost samples.
 fn is_counted(recorded: &RecordRun, samples: u64, lost: u64) -> u64 {
     let (mut found, mut told) = (0, 0);
     recorded.for_each_record(|kind, record| match record {
@@ -103,7 +104,7 @@ fn losses_of_members_are_counted() {
     assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
 }
 
-/// Threads and processes that a command starts do not inherit such a group. A message says so.
+/// Threads and processes that a command creates do not inherit such a group. A message says so.
 #[test]
 fn only_the_first_thread_of_a_command_has_a_leader_that_reads_all() {
     needs([Need::Tracefs, Need::Perf]);

@@ -1,4 +1,4 @@
-//! `perf-prof record`, as users run it. Each test runs the built program on events of this kernel. The real `perf`
+//! `perf-prof record` as users run it. Each test runs the built program on events of this kernel, and the real `perf`
 //! reads the recordings.
 
 mod blocks;

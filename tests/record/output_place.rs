@@ -1,4 +1,4 @@
-//! Other users may put links and files at the place of a recording. The recorder does not write into them.
+//! Other users may put links and files at the path of a recording. The recorder must not write into them.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::harness::{
     wait::EndsThreads,
 };
 
-/// Records into `perf.data` of a folder, which `prepare` fills before.
+/// Records into `perf.data` in a folder that `prepare` fills first.
 fn record_in(options: &[&str], prepare: impl Fn(&Path)) -> (tempfile::TempDir, Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     prepare(dir.path());
@@ -38,7 +38,7 @@ fn a_recording_is_not_written_through_a_link() {
             assert_eq!(fs::read_to_string(path("victim")).unwrap(), victim);
             let made = fs::symlink_metadata(path("perf.data")).unwrap();
             assert!(if threads.is_empty() { made.is_file() } else { made.is_dir() });
-            // The link is kept like any other earlier recording.
+            // The link is renamed like any other earlier recording.
             assert_eq!(fs::read_link(path("perf.data.old")).unwrap(), Path::new("victim"));
         }
     }
@@ -68,7 +68,7 @@ fn only_the_user_can_read_a_recording_whatever_file_was_at_its_place() {
                 let path = dir.join("perf.data");
                 fs::write(&path, former).unwrap();
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-                // The recording must not appear in a file that has another name too.
+                // The recording must not be written into a file that also has another name.
                 fs::hard_link(&path, dir.join("other")).unwrap();
             }
         });
@@ -88,13 +88,13 @@ fn only_the_user_can_read_a_recording_whatever_file_was_at_its_place() {
     }
 }
 
-/// Moves the recording away, and puts links to other places there, until the end of `until`.
+/// Moves the recording away and puts links at its path, until `until` is set.
 fn swap(dir: &Path, until: &AtomicBool) {
     let path = |name: &str| dir.join(name);
     let mut moved = 0;
     while !until.load(Relaxed) {
         for name in ["perf.data", "perf.data.old"] {
-            // Each of these fails if the recorder was faster. That is what happens to an attacker too.
+            // Each step fails if the recorder was faster. An attacker has the same problem.
             moved += usize::from(fs::rename(path(name), path(&format!("moved.{moved}"))).is_ok());
             let _ = symlink("victim", path(name));
             let _ = fs::rename(path(name), path(&format!("link.{name}")));
@@ -122,7 +122,7 @@ fn nothing_is_written_elsewhere_while_another_user_replaces_the_recording_by_lin
         for threads in [&[][..], &["--threads"]].into_iter().cycle().take(30) {
             let args = [&["-q", "-e", CALL], threads, &["--", "true"]].concat();
             let output = command(&dir, &args).output().unwrap();
-            // It succeeds or fails with a message, as the other user was slow or fast.
+            // The run succeeds, or fails with a message, depending on which side was faster.
             assert!(output.status.code().is_some_and(|status| status <= 1), "{output:?}");
         }
     });

@@ -12,7 +12,7 @@ use crate::harness::{
 fn filters_apply_to_the_events_of_the_last_list_before_them() {
     needs([Need::Tracefs, Need::Perf]);
     let (id, bound) = (format!("id=={}", libc::SYS_getppid), format!("id<{}", libc::SYS_getppid + 1));
-    // The filter of the second list. The first list has no filter: all 200 calls and each other call are recorded.
+    // The filters apply to the second list only, and all calls pass them. So each list records all 200 calls.
     let recorded =
         record_calls(&["-e", CALL, "-e", "raw_syscalls:sys_enter", "--filter", &id, "--filter", &bound], 200);
     assert_eq!((recorded.status, recorded.samples()), (0, 400), "{}", recorded.said);
@@ -46,7 +46,7 @@ fn rates_and_call_graphs_are_written_as_in_perf() {
 #[test]
 fn all_cpus_are_no_target_beside_tasks() {
     needs([Need::Tracefs, Need::Perf]);
-    // A task without children, because those of a selected task are selected too.
+    // A task without children, because the children of a selected task are selected too.
     let task = Killed(Command::new("yes").stdout(Stdio::null()).spawn().unwrap());
     let pid = task.0.id().to_string();
     for option in ["-p", "-t"] {

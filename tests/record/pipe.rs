@@ -11,13 +11,13 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// Records this many calls into a pipe to `perf`, which must print no errors. Returns the output of `perf` and the
+/// Records this many calls into a pipe to `perf`, which must print no errors. Returns the output of `perf`, and the
 /// messages of perf-prof.
 fn piped(options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
     piped_of(generator_words(), options, calls, perf)
 }
 
-/// The same with this generator.
+/// Like [`piped`], with the command of a generator.
 fn piped_of(generator: Vec<String>, options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(tested_program());
@@ -30,7 +30,7 @@ fn piped_of(generator: Vec<String>, options: &[&str], calls: u64, perf: &[&str])
     assert!(output.status.success() && stderr.is_empty(), "perf {perf:?}: {stderr}");
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
     assert!(recorder.wait().unwrap().success(), "{said}");
-    // The command's output goes to stderr, because it must not get between the records.
+    // The command's output goes to stderr, so that it does not get between the records.
     assert!(said.contains("made ") || said.contains("touched "), "{said}");
     (String::from_utf8_lossy(&output.stdout).into_owned(), said)
 }
@@ -49,7 +49,7 @@ fn perf_reads_recordings_from_a_pipe() {
     }
 }
 
-/// The bytes of a recording used to fill the screen.
+/// The bytes of a recording must not be written to a terminal.
 #[test]
 fn no_recording_is_written_to_a_terminal() {
     needs([Need::Tracefs, Need::Perf]);
@@ -67,7 +67,7 @@ fn no_recording_is_written_to_a_terminal() {
     assert!(output.status.code() == Some(1) && said.contains("is binary and cannot be shown on a terminal"), "{said}");
 }
 
-/// In a pipe, the ids of events are written first. The id of the other program's event is not among them.
+/// In a pipe, the ids of events come first. The id of the other program's event is not among them.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);

@@ -15,7 +15,7 @@ use crate::harness::{
 #[test]
 fn every_call_is_recorded_once() {
     needs([Need::Tracefs, Need::Perf]);
-    // The rings have room for all samples, because a busy machine may not run the recorder in time.
+    // The rings have room for all samples, because on a busy machine the recorder may run too late.
     let recorded = record_calls(&["-e", CALL, "-m", "32M"], 50_000);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let lost = recorded.said_number("lost");
@@ -23,8 +23,8 @@ fn every_call_is_recorded_once() {
     assert_eq!(recorded.samples() + lost, 50_000);
 }
 
-/// The kernel gives the samples of this event the id of the other program's event. This id used to be missing in the
-/// recording.
+/// The kernel gives the samples of this event the id of the other program's event. The recording has to contain this
+/// id.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
@@ -39,8 +39,8 @@ fn a_software_event_that_another_program_counts_too_is_recorded() {
     }
 }
 
-/// If there are several software events, it is not known to which of them such a sample belongs. perf used to refuse
-/// the recording because of the unknown id.
+/// If there are several software events, it is not known to which event such a sample belongs. perf must still accept
+/// the recording.
 #[test]
 fn perf_reads_several_software_events_if_another_program_counts_one() {
     needs([Need::Tracefs, Need::Perf]);
@@ -67,13 +67,13 @@ fn losses_are_counted_where_rings_are_small() {
     });
     let said = recorded.said_number("lost");
     assert_eq!((samples, samples + said), (recorded.said_number("samples"), 300_000), "{}", recorded.said);
-    // At its end, the recording states how many samples each event lost. At each gap, it states how many records the
-    // ring lost, which include exits of tasks.
+    // At its end, the recording contains the number of lost samples of each event. At each gap, it contains the number
+    // of lost records of the ring, which include exits of tasks.
     assert_eq!(lost, said, "{}", recorded.said);
     assert!((said..said + 20).contains(&told), "{told}: {}", recorded.said);
 }
 
-/// The rings lost events of both kinds. A replay of one of them tells only its losses, for each CPU too.
+/// The rings lost events of both kinds. A replay of one event reports only its losses, also for each CPU.
 #[test]
 fn losses_of_cpus_are_those_of_the_selected_events() {
     needs([Need::Tracefs, Need::Python]);
@@ -117,7 +117,7 @@ fn perf_reads_events_and_features() {
 }
 
 /// If samples contain their period, the kernel samples each occurrence of a software event, whatever period was
-/// requested.
+/// requested. perf-prof has to record only every nth.
 #[test]
 fn with_a_period_every_nth_software_event_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
@@ -151,7 +151,7 @@ fn build_ids_are_those_that_perf_records() {
             .status()
             .is_ok_and(|status| status.success())
     };
-    // perf 6.1 fails an assertion while another program on the machine asks for build ids.
+    // perf 6.1 fails an assertion while another program on the machine requests build ids.
     let recorded = (0..20).any(|_| {
         perf() || {
             std::thread::sleep(std::time::Duration::from_millis(300));
@@ -181,8 +181,8 @@ fn kernel_and_user_frames_have_names() {
     assert!(script.contains("prctl"), "{script}");
 }
 
-/// perf can unwind these stacks only if the recording also contains the mappings of a file that are not code, and does
-/// not contain what the command's process had mapped before its exec.
+/// perf can only unwind these stacks under two conditions. The recording must contain the mappings of a file that are
+/// not code. It must not contain the mappings of the command's process before its exec.
 #[test]
 fn stacks_are_unwound_through_programs_without_frame_pointers() {
     needs([Need::Tracefs, Need::Perf]);
@@ -203,7 +203,7 @@ fn the_chosen_clock_is_in_the_header() {
     assert_eq!(recorded.samples(), 5);
 }
 
-/// `linux-perf-data` is another reader than perf.
+/// `linux-perf-data` reads recordings independently of perf.
 #[test]
 fn linux_perf_data_reads_it() {
     needs([Need::Tracefs, Need::Perf]);
@@ -240,7 +240,7 @@ fn an_existing_recording_is_renamed() {
     assert!(dir.path().join("perf.data").exists());
 }
 
-/// `-v` used to print nothing more.
+/// `-v` prints the rings, events and targets in addition.
 #[test]
 fn verbose_says_what_is_captured() {
     needs([Need::Tracefs, Need::Perf]);

@@ -8,7 +8,7 @@ use crate::harness::{
     recorder::{RecordRun, perf, record, record_workload},
 };
 
-/// The process of a workload that loads a BPF program. The program is unloaded when the process exits.
+/// A workload that loads a BPF program, which is unloaded when the process exits.
 pub fn loader() {
     // r0 = 0; exit
     let program: [u64; 2] = [0xb7, 0x95];
@@ -34,7 +34,7 @@ pub fn loader() {
     assert!(fd >= 0, "bpf: {}", std::io::Error::last_os_error());
 }
 
-/// The lines with these words among the side-band records that `perf script` shows.
+/// Returns the side-band records that `perf script` shows whose lines contain these words.
 fn lines(recorded: &RecordRun, show: &str, words: &str) -> Vec<String> {
     let text = recorded.perf(&["script", show]);
     text.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
@@ -47,7 +47,7 @@ fn bpf_programs_that_come_and_go_are_in_recordings() {
     let recorded = record_workload(&["-e", "dummy"], "loader");
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let events = lines(&recorded, "--show-bpf-events", "PERF_RECORD_BPF_EVENT");
-    // Type 1 means that a program was loaded. Programs that other tasks load are not recorded.
+    // Type 1 means that a BPF program was loaded. BPF programs of other tasks are not recorded.
     assert!(events.iter().any(|line| line.contains("type 1")), "{events:?}");
     assert!(perf(&recorded.path(), &["evlist", "-v"]).contains("bpf_event: 1"));
 }
@@ -67,13 +67,13 @@ fn namespaces_of_running_and_new_tasks_are_recorded() {
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let text = recorded.perf(&["script", "--show-namespace-events"]);
     let (before, events) = text.split_once("PERF_RECORD_NAMESPACES").unwrap();
-    // The name of a task is on the same line as its record, before it.
+    // The comm of a task precedes its record on the same line.
     let mut names = vec![before.to_owned()];
     names.extend(
         events.split("PERF_RECORD_NAMESPACES").map(|event| event.lines().last().unwrap_or_default().to_owned()),
     );
     let events: Vec<&str> = events.split("PERF_RECORD_NAMESPACES").collect();
-    // This process runs already. Its record contains the device and the inode of each namespace.
+    // This process exists already. Its record contains the device and the inode of each namespace.
     let link = |name: &str| {
         let file = fs::metadata(format!("/proc/self/ns/{name}")).unwrap();
         format!("/{name}: {}/{:#x}", file.dev(), file.ino())
@@ -85,7 +85,7 @@ fn namespaces_of_running_and_new_tasks_are_recorded() {
         ["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"].iter().all(|name| event.contains(&link(name))),
         "{event}"
     );
-    // The command moved to a new namespace, which no other task is in.
+    // The command moved to a new namespace that contains no other task.
     let others = |(name, event): (&String, &&str)| name.contains("unshare") && !event.contains(&link("uts"));
     assert!(names.iter().zip(&events).any(others), "{text}");
 }

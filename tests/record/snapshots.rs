@@ -1,4 +1,4 @@
-//! Snapshots that a script asks for (`perf-prof python --before`): what is in them, and why there is none.
+//! Snapshots that a script requests (`perf-prof python --before`): what they contain, and why there is none.
 
 use std::{fs, path::Path};
 
@@ -10,10 +10,11 @@ use crate::harness::{
     script::{CALL, Run, check, prints},
 };
 
-/// After these milliseconds the rings have their size, and keep what they get.
+/// After this time, the rings have their final size and keep events.
 const UNTIL_SIZED: &str = "sleep-ms 1500";
 
-/// Returns a script that calls `snapshot` with these arguments in its handler of a sleep of 60 to 1000 ms, and prints the result.
+/// Returns a script that calls `snapshot` with these arguments in the handler of a sleep of 60 to 1000 ms, and prints
+/// the result.
 fn at_slow_sleep(arguments: &str) -> String {
     format!(
         "
@@ -47,7 +48,8 @@ fn dumps(run: &Run) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// The handler asks for the first snapshot at a slow call. The one of `__exit__` comes when the command has exited.
+/// The handler requests the first snapshot at a slow call. `__exit__` requests another one after the command has
+/// exited.
 #[test]
 fn a_snapshot_has_every_call_up_to_the_one_that_was_slow() {
     needs([Need::Tracefs, Need::Python]);
@@ -59,7 +61,7 @@ fn a_snapshot_has_every_call_up_to_the_one_that_was_slow() {
     let outcome = run.run();
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     let found = dumps(&run);
-    // The sleep of 300 ms is slow too.
+    // The sleep of 300 ms is slow as well.
     assert_eq!(found.len(), 2, "{found:?} {}", outcome.stdout);
     assert!(found.iter().all(|name| name.contains("-slow_call")), "{found:?}");
     let printed: Vec<&str> = outcome.stdout.lines().collect();
@@ -81,7 +83,7 @@ fn a_snapshot_goes_on_for_after_and_the_newest_remain() {
         .options(["--before", "20s", "--after", "400ms", "--max-files", "1", "--record", "dumps/"])
         .call_event()
         .event("syscall/name=*nanosleep/");
-    // All of the handlers of the first 400 ms wait for the first snapshot.
+    // All handlers of the first 400 ms wait for the first snapshot.
     let run = run
         .workload(&format!("{UNTIL_SIZED} calls 10 sleep-ms 80 sleep-ms 50 calls 5 sleep-ms 1500 calls 1 sleep-ms 80"));
     let outcome = run.run();

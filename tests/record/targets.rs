@@ -7,14 +7,14 @@ use crate::harness::{
     recorder::{CALL, command, finished, generating_thread, record, record_calls, waiting_generator},
 };
 
-/// Records a process that waits until the events are on, and checks the recording.
+/// Records a process that waits until the events are enabled, and checks the recording.
 fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
     let mut generator = waiting_generator(700);
     let id = id(generator.id()).to_string();
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = command(&dir, &["-e", events, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
-    // The events are on when the file is not empty: the state before the recording is written after the events are
-    // opened.
+    // The events are enabled when the file is not empty, because existing tasks and mappings are written after the
+    // events are opened.
     let path = dir.path().join("perf.data");
     crate::harness::recorder::await_events(&recorder, &path);
     drop(generator.stdin.take());
@@ -32,19 +32,19 @@ fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
 fn a_process_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
     attached(CALL, "-p", |pid| pid);
-    // The event is a member of a group. The leader never has an event.
+    // The event is a member of a group whose leader's event never happens.
     attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), "-p", |pid| pid);
 }
 
-/// The thread that makes the calls is not the first thread of its process.
+/// The thread that makes the calls is not the main thread of its process.
 #[test]
 fn a_thread_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
     attached(CALL, "-t", generating_thread);
 }
 
-/// Probes on CPUs are not inherited. In a recording they are tracepoints nevertheless, because samples of the PMU
-/// `uprobe` do not say which event they belong to.
+/// Probes on CPUs are not inherited. Recordings still contain them as tracepoints, because samples of the PMU `uprobe`
+/// do not show the event to which they belong.
 #[test]
 fn probes_on_all_cpus() {
     needs([Need::Tracefs, Need::Perf, Need::Uprobes]);
@@ -67,7 +67,7 @@ fn the_exit_status_is_that_of_the_command() {
 #[test]
 fn only_the_chosen_cpu_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
-    // Each nap is a switch on this CPU.
+    // Each nap causes a switch on this CPU.
     let naps = "sleep 0.01; sleep 0.01; sleep 0.01; sleep 0.01";
     let recorded = record(&["-e", "sched:sched_switch", "-C", "0", "--", "taskset", "-c", "0", "sh", "-c", naps]);
     let script = recorded.perf(&["script", "-F", "cpu"]);

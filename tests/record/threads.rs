@@ -43,13 +43,13 @@ fn perf_reads_the_directory_in_the_order_of_time() {
     }
 }
 
-/// Missing files used to be ignored without a message.
+/// Missing files must be reported.
 #[test]
 fn files_of_a_directory_that_are_missing_are_named() {
     needs([Need::Tracefs, Need::Perf]);
     let ours = record(&["-e", "sched:sched_switch", "-a", "--threads", "--", "sleep", "0.1"]);
     let theirs = tempfile::tempdir().unwrap();
-    // perf 6.1 fails an assertion while another program on the machine asks for build ids.
+    // perf 6.1 fails an assertion while another program on the machine requests build ids.
     let recorded = (0..20).any(|_| {
         let mut perf = Command::new("perf");
         perf.args(["record", "-q", "--threads", "-o"]).arg(theirs.path().join("perf.data"));
@@ -68,10 +68,10 @@ fn files_of_a_directory_that_are_missing_are_named() {
             said
         };
         assert_eq!(said(), "");
-        // A file that does not belong to a ring is not part of the recording.
+        // A file of no ring is not part of the recording.
         std::fs::write(path.join("data.txt"), "notes").unwrap();
         assert_eq!(said(), "");
-        // The first record of `data` shows that the last file is missing.
+        // If the last file is missing, the first record of `data` shows this.
         for number in [online() - 1, 0] {
             std::fs::remove_file(path.join(format!("data.{number}"))).unwrap();
             let text = said();

@@ -1,4 +1,4 @@
-//! Recordings that are made while a script runs. A replay gives the script the same events again, and perf can read the
+//! Recordings that are made while a script runs. A replay delivers the same events to the script, and perf can read the
 //! recordings.
 
 use std::{
@@ -16,7 +16,7 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// Writes all events and losses that it gets, in their order, and at the end the counts.
+/// A script that writes all events and losses in their order, and at the end the counts.
 const SCRIPT: &str = r#"
 import json, os, perf_prof, sys
 told = open(sys.argv[1], "w")
@@ -58,7 +58,7 @@ fn folder() -> TempDir {
     dir
 }
 
-/// The command of a live run that is recorded into `file`.
+/// Returns the command of a live run that is recorded into `file`.
 fn live(dir: &TempDir, file: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(tested_program());
     command.arg("python").args(options).arg("--record").arg(file).args(["tell.py", "live"]);
@@ -103,7 +103,7 @@ impl Session {
         self.dir.path().join("perf.data")
     }
 
-    /// How many samples perf finds. perf must print no errors.
+    /// Returns the number of samples that perf finds. perf must print no errors.
     fn perfs_samples(&self) -> usize {
         perf(&self.path(), &["script", "-F", "event", "-G"]).lines().count()
     }
@@ -149,14 +149,14 @@ fn without_order_the_events_of_each_cpu_keep_their_order() {
     assert_eq!(run.perfs_samples(), samples(&run.live).len());
 }
 
-/// Samples that are recorded have more members than samples for a script alone. Scripts do not see these members.
+/// Samples that are recorded contain more members than samples for a script alone. Scripts do not see the additional
+/// members.
 #[test]
 fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     let options = ["--order", "-g", "--user-callchain", "-e", "page-faults,cpu-clock/period=500000/", "-e", CALL];
     let mut run = with_calls_of(2000, &options, &[]);
-    // What a command's process had mapped before its exec is not in the recording. The code of the vdso is not in it
-    // either.
+    // The recording contains neither the mappings of the command's process before its exec, nor the code of the vdso.
     for lines in [&mut run.live, &mut run.replayed] {
         lines.retain(|line| !line.contains("sys_execve") && !line.contains("[vdso]"));
     }
@@ -181,7 +181,7 @@ fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
     }
 }
 
-/// The kernel gives the samples of this event the id of the other program's event. Replays and perf used to leave them
+/// The kernel gives the samples of this event the id of the other program's event. Replays and perf must not leave them
 /// out.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_replayed_whole() {
@@ -215,7 +215,7 @@ fn a_process_with_threads_that_runs_already() {
     assert_eq!(run.perfs_samples(), 700);
 }
 
-/// The tracepoints that tracefs makes for probes no longer exist at the replay, but the recording contains their
+/// At the replay, the tracepoints that tracefs creates for probes no longer exist, but the recording contains their
 /// fields.
 #[test]
 fn probes_have_their_names_and_fields() {
@@ -241,8 +241,7 @@ fn probes_have_their_names_and_fields() {
     assert_eq!(samples(&selected.lines().map(str::to_owned).collect::<Vec<_>>()).len(), returns.len());
 }
 
-/// In a replay, each of two selectors of a tracepoint used to get the samples of both: w1=270 w2=86 in the live run
-/// became w1=356 w2=172.
+/// In a replay, each of two selectors of a tracepoint must get only its own samples.
 #[test]
 fn two_selectors_of_a_tracepoint_are_not_counted_twice() {
     needs([Need::Tracefs, Need::Perf]);
@@ -270,7 +269,7 @@ def __exit__(): open('counts', 'w').write(str(sorted(counts.items())))
         let live = counted(&["--order", "-e", &selectors, "--record", "perf.data"], &exec);
         assert_eq!(live.matches(", 300)").count(), 2, "{live}");
         assert_eq!(counted(&["--input", "perf.data", "-e", &selectors], &[]), live, "{selectors}");
-        // A single selector gets the samples of both.
+        // A single selector gets the samples of both selectors.
         let alone = counted(&["--input", "perf.data", "-e", CALL], &[]);
         assert_eq!(alone, format!("[('{CALL}', 600)]"));
     }
@@ -282,8 +281,8 @@ fn the_replay_has_the_losses_of_the_live_run() {
     let run = with_calls_of(100_000, &["-q", "--order", "-m", "1", "--buffer", "4K", "-e", CALL], &[]);
     assert!(samples(&run.live) == samples(&run.replayed), "{}", run.said);
     assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
-    // A live run reports a loss with the ring's next sample, a replay at the position of the loss record. But both
-    // state the same start of the loss.
+    // A live run reports a loss at the ring's next sample, and a replay at the loss record. The start of the loss is
+    // the same.
     let since = |lines: &[String]| -> HashSet<String> {
         let lost = lines.iter().filter_map(|line| line.strip_prefix("lost ")?.split(' ').next());
         lost.map(str::to_owned).collect()
@@ -294,7 +293,7 @@ fn the_replay_has_the_losses_of_the_live_run() {
     let counts: Vec<u64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();
     assert_eq!(counts.iter().sum::<u64>(), 100_000, "{last}");
     assert!(counts[1] > 0, "{last}");
-    // Both say the same about the whole run, with the CPUs.
+    // The live run and the replay print the same line about the whole run, with the CPUs.
     let sums = |said: &str| said.lines().find(|line| line.contains(" of 100000 events (")).map(str::to_owned);
     let (live, replayed) = (sums(&run.said), sums(&run.said_in_replay));
     assert!(live.as_ref().is_some_and(|line| line.contains(" on CPU ")), "{}", run.said);
@@ -347,7 +346,8 @@ fn the_exit_status_is_that_of_the_command() {
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(7), ""));
 }
 
-/// The script goes on, and what was written before can be read. The exit status shows that the recording is incomplete.
+/// The script continues, and the part that was written can be read. The exit status shows that the recording is
+/// incomplete.
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_script() {
     needs([Need::Tracefs, Need::Perf]);
@@ -415,7 +415,7 @@ fn wrong_uses_of_record_are_refused() {
     }
 }
 
-/// The script used to be loaded, and its `__init__` called, before the error was found.
+/// The error must be found before the script is loaded and `__init__` is called.
 #[test]
 fn a_missing_folder_is_reported_before_the_script_is_loaded() {
     needs([Need::Tracefs, Need::Perf]);
@@ -425,6 +425,6 @@ fn a_missing_folder_is_reported_before_the_script_is_loaded() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let why = "perf-prof: cannot write 'none/perf.data': there is no folder 'none'; create it or give another file\n";
     assert_eq!((output.status.code(), &*stderr), (Some(1), why));
-    // The script makes this file when it is loaded.
+    // The script creates this file when it is loaded.
     assert!(!dir.path().join("live").exists());
 }

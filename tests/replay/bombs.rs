@@ -1,4 +1,4 @@
-//! Small recordings that are large when they are unpacked: some hundred KB become half a gigabyte.
+//! Small recordings that expand when they are decompressed: some hundred KB become half a gigabyte.
 
 use std::{
     fs,
@@ -12,14 +12,14 @@ use tempfile::TempDir;
 
 use super::{hostile::compressed_records, made::NATIVE};
 
-/// What is large in a recording.
+/// What is large in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bomb {
-    /// Records of 64 KiB. Each has another `next_pid`, and no `prev_pid` is one of them.
+    /// Records of 64 KiB. Each has a different `next_pid`, which is no record's `prev_pid`.
     Records,
-    /// Half a million small records, each with another `number`.
+    /// Half a million small records with different `number`s.
     Keys,
-    /// Texts of 60 KB, each another one.
+    /// Different texts of 60 KB.
     Texts,
 }
 
@@ -74,7 +74,7 @@ impl Bomb {
         let padding = vec![0; (text.len() + padding).next_multiple_of(8) - text.len()];
         let begin = [NATIVE.u32(0x176), NATIVE.u32(7), NATIVE.u32(u32::MAX), NATIVE.u32(number as u32)].concat();
         let raw = [begin, NATIVE.u64(number), place, NATIVE.u32(0), text, padding].concat();
-        // No call chain.
+        // The record contains no call chain.
         let members = [NATIVE.trailer(number, 50), NATIVE.u64(0), NATIVE.u32(raw.len() as u32 + 4), raw, vec![0; 4]];
         NATIVE.record(PERF_RECORD_SAMPLE, 2, &members)
     }

@@ -1,4 +1,4 @@
-//! Memory is bounded in bytes, whatever a recording has: wide records, long texts, a million keys.
+//! Memory is bounded in bytes, whatever a recording contains: wide records, long texts, a million keys.
 
 use super::{
     bombs::{Bomb, EVENT},
@@ -9,14 +9,14 @@ use crate::harness::{
     recording::Folder,
 };
 
-/// A span of the event itself that begins with each record and never ends.
+/// A span of the event itself. It begins with each record and never ends.
 const NEVER_ENDS: &str = "span:x=sys:e..sys:e//key=next_pid:prev_pid/";
 
-/// The memory of the process with `--buffer 64M`, in MiB: the buffer, the interpreter, and what else a program has. All bombs
-/// are larger.
+/// The maximum memory of the process with `--buffer 64M`, in MiB: the buffer, the interpreter, and the rest of a
+/// program. All bombs are larger.
 const BOUND: u64 = 256;
 
-/// Runs a script on a bomb with `--buffer 64M`. Returns what it printed.
+/// Runs a script on a bomb with `--buffer 64M`, and checks its memory. Returns the script's output.
 fn replay_within_bound(bomb: Bomb, selector: &str, script: &str) -> String {
     needs([Need::Python]);
     let folder = Folder::new();
@@ -42,7 +42,7 @@ def __exit__():
     assert_eq!(replay_within_bound(Bomb::Records, NEVER_ENDS, script), "8000 0 8000 True\n");
 }
 
-/// An aggregator of long texts, of many keys, and of whole events. Each prints what it has and what it has not.
+/// Aggregators of long texts, of many keys, and of whole events. Each prints what it contains and what it lacks.
 #[test]
 fn tables_of_long_texts_and_of_many_keys_fold_what_has_no_room() {
     let count = |key: &str| {
@@ -77,7 +77,7 @@ def __exit__():
     assert_eq!(replay_within_bound(Bomb::Texts, EVENT, &script(", keep='text'")), "8000 True True 8000\n");
 }
 
-/// Runs a command on a bomb with `--buffer 64M`. Returns what it printed.
+/// Runs a command on a bomb with `--buffer 64M`, and checks its memory. Returns the output.
 fn command_within_bound(args: &[&str], input: &str, bomb: Bomb) -> String {
     let path = bomb.path();
     let all = [args, &["--buffer", "64M", input, path.to_str().unwrap()]].concat();
@@ -94,7 +94,7 @@ fn files_of_columns_are_written_in_batches_of_bytes() {
         let path = folder.path(name);
         let args = ["export", "-q", "-o", path.to_str().unwrap()];
         command_within_bound(&args, "-i", Bomb::Texts);
-        // The file has all texts, compressed.
+        // The compressed file contains all texts.
         assert!(path.metadata().unwrap().len() > 400_000, "{name}");
         std::fs::remove_file(&path).unwrap();
     }

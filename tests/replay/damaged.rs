@@ -29,7 +29,7 @@ fn run(args: &[&str], input: &Path) -> Ran {
     let program = tested_program();
     let output = Command::new(program).args(args).arg("-i").arg(input).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    // A run that a signal ended has no status. The abort after a panic is such a signal.
+    // A run that a signal ended has no exit status, for example after the abort of a panic.
     Ran { out: text(output.stdout), said: text(output.stderr), status: output.status.code().unwrap() }
 }
 
@@ -38,10 +38,10 @@ fn script(input: &Path) -> Ran {
     run(&["script"], input)
 }
 
-/// How many samples of the generated recording belong to an event.
+/// The number of samples in the generated recording that belong to an event.
 const SAMPLES: usize = 4;
 
-/// How many events were printed. The call chain of an event follows it in indented lines.
+/// Returns the number of printed events. Indented lines after an event are its call chain.
 fn events(ran: &Ran) -> usize {
     ran.out.lines().filter(|line| !line.is_empty() && !line.starts_with('\t')).count()
 }
@@ -61,8 +61,8 @@ fn either_byte_order_prints_the_same() {
     }
 }
 
-/// Wherever a file is cut off, the program says what is missing, or that the file is not a recording. It exits with
-/// status 0 or 1.
+/// Wherever a file is cut off, the program says what is missing, or that the file is no recording. It exits with status
+/// 0 or 1.
 #[test]
 fn truncated_at_every_byte() {
     let folder = Folder::new();
@@ -75,7 +75,7 @@ fn truncated_at_every_byte() {
                 let ran = script(&path);
                 let path = path.to_str().unwrap();
                 assert!([0, 1].contains(&ran.status), "{name} {cut}: {}", ran.said);
-                // A pipe may end anywhere without a message.
+                // A pipe may end at any byte without a message.
                 let is_told = ran.said.contains(path) && ran.said.starts_with("perf-prof: ");
                 assert!(is_told || (name == "pipe" && ran.status == 0), "{name} {cut}: {}", ran.said);
                 let events = events(&ran);
@@ -146,7 +146,7 @@ fn ids_that_no_event_has_are_counted() {
     assert_eq!(stdout(&output).lines().filter(|line| line.contains("sys:e")).count(), SAMPLES);
 }
 
-/// A file with a million events. Only one of them has a sample.
+/// Returns a file with a million events, of which only one has a sample.
 fn million() -> Vec<u8> {
     let mut file = NATIVE.file(&[]);
     let count = 1_000_000u64;
@@ -163,7 +163,7 @@ fn million() -> Vec<u8> {
         file.extend([NATIVE.attr(), NATIVE.u64(ids + 8 * number), NATIVE.u64(8)].concat());
     }
     file.extend(sample);
-    // The positions of the features.
+    // The offsets of the feature sections.
     let features = Maker::file(NATIVE, &[]);
     let table = 104 + 16 + 160;
     let moved = data + NATIVE.sample(0, 0).len() as u64 - table as u64;
@@ -175,7 +175,7 @@ fn million() -> Vec<u8> {
     file
 }
 
-/// The format of each event has to be found.
+/// The format of each event has to be found quickly.
 #[test]
 fn a_million_events_are_read() {
     let folder = Folder::new();
@@ -210,7 +210,7 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
         assert!(ran.out.lines().count() > 100, "{name}: {}{}", ran.out, ran.said);
         let by_name = ["--input", path.to_str().unwrap(), "-e", "sched:sched_switch"];
         if program == "perf" {
-            // The events of perf have no names here. A user who selects one by name is told why.
+            // In a killed recording of perf, events have no names. A user who selects an event by name gets the reason.
             let asked = python(&[&by_name[..], &["s.py"]].concat());
             let said = String::from_utf8_lossy(&asked.stderr).into_owned();
             assert!(said.contains("was not finished") && said.contains("sched:sched_switch is not in"), "{said}");
@@ -227,8 +227,7 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
     }
 }
 
-/// Features that are known at the start are written before the records. A finished recording contains them only once,
-/// too.
+/// Features that are known at the start are written before the records. A finished recording contains them once.
 #[test]
 fn early_features_are_stored_once() {
     needs([Need::Perf]);
@@ -245,8 +244,8 @@ fn early_features_are_stored_once() {
     assert!(header.contains("name = sched:sched_switch") && header.contains("# hostname : "), "{header}");
 }
 
-/// If the disk is full, the features after the records are not written. These features used to be missing, although
-/// they are also stored before the records.
+/// If the disk is full, the features after the records are not written. The names of events are also stored before the
+/// records, and must be found there.
 #[test]
 fn a_recording_without_its_end_has_event_names() {
     needs([Need::Perf]);
@@ -257,7 +256,7 @@ fn a_recording_without_its_end_has_event_names() {
     assert!(recorder.status().unwrap().success());
     let whole = script(&path);
     let mut file = fs::read(&path).unwrap();
-    // The recorder has written the size of the records, but not the features.
+    // The recorder has written the size of the records, but no features.
     file[72..104].fill(0);
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()) as usize;
     let (begin, size) = (word(40), word(48));
@@ -265,7 +264,7 @@ fn a_recording_without_its_end_has_event_names() {
     let ran = script(&folder.write("cut.data", &file));
     assert!(ran.status == 0 && ran.said.contains("was not finished"), "{}", ran.said);
     assert!(ran.out == whole.out && ran.out.contains(" sched:sched_switch: "), "{}", ran.out);
-    // A copy that was made onto a full disk lacks the end of the records, too.
+    // A copy onto a full disk lacks the end of the records too.
     let mut file = fs::read(&path).unwrap();
     file.truncate(begin + size - 8);
     let ran = script(&folder.write("copy.data", &file));
@@ -292,18 +291,18 @@ fn damaged_zstd_data_costs_only_what_follows() {
     }
     for damaged in [0, packed.len() / 2, packed.len() - 1] {
         let mut file = file.clone();
-        // zstd has no block of this type.
+        // zstd has no block of this type, so decompression fails.
         file[packed[damaged].clone()].fill(0xff);
         let ran = script(&folder.write("damaged.data", &file));
         assert!(ran.status == 0 && ran.said.contains("compressed records are left out from byte"), "{}", ran.said);
-        // Events before the damage are printed. After damage in the first record, nothing can be decompressed. The last
-        // record may contain no samples.
+        // Events before the damage are printed. After damage in the first compressed record, nothing can be
+        // decompressed. The last record may contain no samples.
         let (left, all) = (events(&ran), events(&whole));
         assert!(if damaged == 0 { left == 0 } else { (1..=all).contains(&left) }, "{damaged}: {left} of {all}");
     }
 }
 
-/// The writer closes the pipe too early.
+/// The writer closes the pipe within a record.
 #[test]
 fn a_pipe_that_ends_within_a_record_is_reported() {
     let folder = Folder::new();
@@ -317,7 +316,7 @@ fn a_pipe_that_ends_within_a_record_is_reported() {
     assert!(output.status.success() && said.contains("the input is cut off"), "{said}");
 }
 
-/// The index that a recording of perf-prof stores was made before the damage, so the records are compared with it.
+/// The index in a recording of perf-prof was stored before the damage, so the records are compared with it.
 #[test]
 fn samples_whose_type_was_damaged_after_they_were_recorded_are_counted() {
     needs([Need::Tracefs, Need::Perf]);
@@ -336,7 +335,7 @@ fn samples_whose_type_was_damaged_after_they_were_recorded_are_counted() {
         }
         at += usize::from(u16::from_ne_bytes([bytes[at + 6], bytes[at + 7]]));
     }
-    // A type that nobody writes, and one that a newer kernel may write.
+    // A type that no program writes, and a type that a newer kernel may write.
     for (sample, kind) in samples.iter().zip([0xdead_beefu32, 40]) {
         bytes[*sample..sample + 4].copy_from_slice(&kind.to_ne_bytes());
     }

@@ -12,7 +12,7 @@ use crate::harness::{
     run::{stdout, tested_program},
 };
 
-/// The file `data` contains no events, and the files of rings are not perf.data files.
+/// The file `data` contains no events, and the files of rings are no perf.data files.
 #[test]
 fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     needs([Need::Perf]);
@@ -37,7 +37,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
             assert_eq!(run(place, words), expected, "{words:?}");
         }
     }
-    // The description of the recording is in `data`. The file of a ring used to be reported as "no perf.data file".
+    // `data` describes the recording. The error about a ring's file must name the directory.
     for words in [&["evlist"][..], &["report", "--header-only"]] {
         let (status, said, _) = run("", &[words, &["-i", "dir/data"]].concat());
         assert_eq!((status, said.as_str()), (Some(0), ""), "{words:?}");
@@ -49,7 +49,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     }
     let (status, said, is_empty) = run("", &["script", "-i", "dir"]);
     assert_eq!((status, said.as_str(), is_empty), (Some(0), "", false));
-    // A copy of `data` outside of the directory has no events.
+    // A copy of `data` outside of the directory contains no events.
     fs::copy(folder.path("dir/data"), folder.path("alone")).unwrap();
     let (status, said, _) = run("", &["script", "-i", "alone"]);
     let why = "alone was the file `data` of a directory and has no events; the events are in the files `data.0`, \
@@ -57,7 +57,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     assert_eq!((status, said), (Some(0), format!("perf-prof: warning: {why}\n")));
 }
 
-/// Whoever can write into the directory could make each reader wait for ever.
+/// Otherwise everybody who can write into the directory could make readers wait for ever.
 #[test]
 fn a_pipe_in_a_directory_is_refused_and_not_waited_for() {
     let folder = Folder::new();

@@ -17,7 +17,8 @@ def __merge__(partials):
 def __exit__(): print(n)
 ";
 
-/// A recording of two events, with samples of CPUs 1 and 2, in a folder with a script that counts them.
+/// Returns a folder with a recording of two events, with samples of CPUs 1 and 2, and with a script that counts
+/// samples.
 fn folder(ids: [u64; 4]) -> Folder {
     let folder = Folder::new();
     let place = |number: usize| NATIVE.of(1 + number as u32 % 2, 7);
@@ -33,14 +34,14 @@ fn command(folder: &Folder, args: &[&str]) -> Command {
     command
 }
 
-/// What `perf-prof` prints on stderr, without the names of loaded modules, and its exit status.
+/// Returns what `perf-prof` printed on stderr, without the names of loaded modules, and its exit status.
 fn said(output: &Output) -> (String, Option<i32>) {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines = text.lines().filter(|line| !line.starts_with("Loaded module: ")).map(|line| format!("{line}\n"));
     (lines.collect(), output.status.code())
 }
 
-/// Without a message, it used to look as if no events had occurred.
+/// Without a message, it would look as if no events had happened.
 #[test]
 fn an_empty_selection_is_reported() {
     let times = "its samples are in `--time 2.000000000,2.000000003`";
@@ -57,7 +58,7 @@ fn an_empty_selection_is_reported() {
         for words in [&["script"][..], &["report"], &["python", "--input", "perf.data"]] {
             let script: &[&str] = if words[0] == "python" { &["count.py"] } else { &[] };
             assert_eq!(run(words, &[args, script].concat()), (expected.clone(), Some(0)), "{words:?}");
-            // -q may come from the script's first line. The user typed the other options, so the message is printed
+            // -q may come from the script's first line, but the user typed the other options. So the message is printed
             // even with -q.
             let quiet = if words[0] == "python" { expected.clone() } else { String::new() };
             assert_eq!(run(words, &[&["-q"], args, script].concat()), (quiet, Some(0)), "{words:?}");
@@ -68,7 +69,7 @@ fn an_empty_selection_is_reported() {
             assert_eq!(run(&replay, &[jobs, args, &["count.py"]].concat()), (expected, Some(0)), "{jobs:?}");
         }
     }
-    // Filters are applied later than the other selections.
+    // Filters are applied after the other selections.
     let filtered = ["python", "--input", "perf.data", "-e", "sys:e/number == 3/", "count.py"];
     let expected = format!("perf-prof: no sample in perf.data matches `-e sys:e/number == 3/`: {times}\n");
     assert_eq!(run(&filtered, &[]), (expected, Some(0)));
@@ -78,7 +79,7 @@ fn an_empty_selection_is_reported() {
     }
 }
 
-/// Input from a pipe cannot be read a second time, so the message does not say what it contains.
+/// A pipe cannot be read a second time, so the message does not say what the input contains.
 #[test]
 fn an_empty_selection_of_a_pipe_is_reported() {
     let folder = Folder::new();
@@ -86,7 +87,7 @@ fn an_empty_selection_of_a_pipe_is_reported() {
     let mut script = command(&folder, &["script", "-i", "-", "-C", "9"]);
     let output = script.stdin(std::fs::File::open(pipe).unwrap()).output().unwrap();
     assert_eq!(said(&output), ("perf-prof: no sample matches `-C 9`\n".to_owned(), Some(0)));
-    // The same stream in a file can be read a second time.
+    // A file with the same stream can be read a second time.
     let output = command(&folder, &["script", "-i", "pipe.data", "-C", "9"]).output().unwrap();
     assert!(said(&output).0.contains("`--time 0.000000030,0.000000030`, and on CPU 1\n"), "{output:?}");
 }
@@ -99,7 +100,7 @@ fn an_empty_selection_of_an_empty_recording_is_not_reported() {
     assert_eq!(said(&output), (String::new(), Some(0)));
 }
 
-/// This used to be reported, but with exit status 0.
+/// The message alone is not enough: the exit status must be that of a failure.
 #[test]
 fn leaving_out_all_samples_of_a_recording_is_a_failure() {
     let folders = [folder([90, 91, 92, 93]), folder([90, 50, 91, 92])];

@@ -23,18 +23,18 @@ use crate::harness::{
 
 /// The result of a run, with its peak memory.
 pub struct Peak {
-    /// `None` if a signal ended it.
+    /// The exit status, or `None` if a signal ended the run.
     pub status: Option<i32>,
     pub stdout: String,
     pub said: String,
-    /// In MiB.
+    /// The peak memory, in MiB.
     pub memory: u64,
 }
 
 /// Runs perf-prof with these arguments.
 pub fn peak(args: &[&str]) -> Peak {
-    // The peak memory of a process includes that of the process it was forked from, until it executes a program. The
-    // tests take much memory, so a small process of its own starts perf-prof.
+    // Until exec, the peak memory of a process includes that of the process that forked it. The tests take much memory,
+    // so a small process starts perf-prof.
     let words = workload::words("peak");
     let output = Command::new(&words[0]).args(&words[1..]).args(args).output().unwrap();
     let text = stdout(&output);
@@ -45,14 +45,14 @@ pub fn peak(args: &[&str]) -> Peak {
     Peak { status, stdout: stdout.to_owned(), said: said(&output), memory: kib / 1024 }
 }
 
-/// Returns the exit status, stderr, and the peak memory in MiB of perf-prof with these arguments and a recording.
+/// Runs perf-prof with these arguments on a recording. Returns the exit status, stderr, and the peak memory in MiB.
 fn peak_of(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
     let Peak { status, said, memory, .. } = peak(&[args, &["-i", path.to_str().unwrap()]].concat());
     (status, said, memory)
 }
 
-/// Runs perf-prof with the arguments of this process. After its output, prints a line with its exit status, or 256 if a
-/// signal ended it, and its peak memory in KiB.
+/// Runs perf-prof with the arguments of this process. After its output, prints a line with its exit status (256 if a
+/// signal ended it) and its peak memory in KiB.
 #[expect(clippy::zombie_processes, reason = "wait4 waits for the child")]
 pub fn measured() {
     let mut command = Command::new(tested_program());
@@ -67,7 +67,7 @@ pub fn measured() {
     println!("\n{code} {}", usage.ru_maxrss);
 }
 
-/// Compressed records that contain `count` samples. `time` returns the time of each.
+/// Returns `count` samples, compressed. `time` returns the time of a sample.
 fn packed(count: u64, time: impl Fn(u64) -> u64) -> Vec<u8> {
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     for number in 0..count {
@@ -76,11 +76,11 @@ fn packed(count: u64, time: impl Fn(u64) -> u64) -> Vec<u8> {
     compressed_records(&encoder.finish().unwrap())
 }
 
-/// Returns the records of a recording whose records were compressed.
+/// Returns the records of a recording with compressed data.
 pub fn compressed_records(packed: &[u8]) -> Vec<u8> {
     let records = packed.chunks(65_000).map(|part| {
         let padding = vec![0; part.len().next_multiple_of(8) - part.len()];
-        // Only the last record may have padding, because zstd reads the padding too.
+        // Only the last record may be padded, because zstd reads the padding too.
         assert!(part.len() < 65_000 || padding.is_empty());
         NATIVE.record(PERF_RECORD_COMPRESSED, 0, &[part.to_vec(), padding])
     });
@@ -92,7 +92,8 @@ fn a_small_file_with_many_overlapping_records_takes_no_more_than_buffer() {
     const SAMPLES: u64 = 400_000;
     let folder = Folder::new();
     let path = folder.path("bomb.data");
-    // In the second file, each block has a record of time 1. So no block can be released before the last one was read.
+    // In the second file, each block contains a record of time 1. So no block can be released before the last block was
+    // read.
     let same = |_| 1;
     let overlapping = |number| if number % 100 == 0 { 1 } else { number };
     for (what, records) in [("same", packed(SAMPLES, same)), ("overlapping", packed(SAMPLES, overlapping))] {
@@ -106,7 +107,7 @@ fn a_small_file_with_many_overlapping_records_takes_no_more_than_buffer() {
     }
 }
 
-/// Only few of these records are in memory at the same time, so even the smallest limit is enough.
+/// Few of these records are in memory at the same time, so the smallest limit is enough.
 #[test]
 fn records_in_the_order_of_time_are_read_with_a_small_buffer() {
     let folder = Folder::new();
@@ -117,7 +118,7 @@ fn records_in_the_order_of_time_are_read_with_a_small_buffer() {
     assert!(memory < 256, "{memory} MiB");
 }
 
-/// The name of the system was copied for each of its formats.
+/// The name of the system must not be copied for each format.
 #[test]
 fn many_formats_of_a_system_with_a_long_name_take_little_memory() {
     let folder = Folder::new();
@@ -139,7 +140,7 @@ fn a_description_that_takes_too_much_memory_is_refused() {
     let folder = Folder::new();
     let path = folder.path("sparse.data");
     let mut bytes = NATIVE.file(&NATIVE.records());
-    // The size of the attrs: most of the file is a hole, which takes no disk space.
+    // The size of the attrs section. Most of the file is a hole, which takes no disk space.
     const SIZE: u64 = 1 << 36;
     let attrs = 24 + 8;
     bytes[attrs..attrs + 8].copy_from_slice(&NATIVE.u64(1_000_000 * 80));
@@ -150,7 +151,7 @@ fn a_description_that_takes_too_much_memory_is_refused() {
     assert!(memory < 256, "{memory} MiB");
 }
 
-/// The reader waited for somebody to write into the pipe.
+/// The reader must not wait for somebody to write into the pipe.
 #[test]
 fn a_pipe_among_the_files_of_a_directory_is_refused() {
     let folder = Folder::new();
@@ -198,7 +199,7 @@ fn recordings_of_other_users_are_read_only_with_force() {
             assert_eq!(output.status.code(), Some(status), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
-    // Files of root can be read by everybody, and one's own files too.
+    // Users may read files of root and their own files.
     chown(&file, Some(0), Some(0)).unwrap();
     assert_eq!(peak_of(&["script"], &file).0, Some(0));
 }
@@ -213,7 +214,7 @@ fn a_file_that_changes_and_shrinks_while_it_is_read_ends_no_run_by_a_signal() {
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // The file keeps its inode, as on a file system that gives other bytes at each read.
+            // The file keeps its inode, as on a file system that returns different bytes at each read.
             let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
             for (round, byte) in (0..).zip((0..=255u8).cycle()) {
                 if ends.load(Relaxed) {

@@ -1,4 +1,4 @@
-//! Replays of all kinds of recordings. The events and their order are the same as in `perf script`.
+//! Replays of all kinds of recordings. Events and their order are the same as in `perf script`.
 
 use std::{
     path::Path,
@@ -32,8 +32,7 @@ fn compare(folder: &Folder, data: &Path, args: &[&str]) {
     let output = python(&["-q", "--input", data.to_str().unwrap(), script.to_str().unwrap()]);
     let mut found: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
     if data.is_dir() {
-        // If several CPUs have events in the same nanosecond, perf shows them in the order in which the folder lists
-        // the files.
+        // perf shows events of several CPUs in the same nanosecond in the order of the files in the directory.
         let words = |line: &str| line.split(' ').map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>();
         assert!(found.is_sorted_by_key(|line| words(line)[0]), "{args:?}");
         let by_time_and_cpu = |line: &String| (words(line)[0], words(line)[1]);
@@ -66,7 +65,7 @@ fn check_pipe(args: &[&str]) {
 
 #[test]
 fn one_event() {
-    // A machine without other work has few events of its own.
+    // An idle machine has few events, so the command causes some.
     let wakes_up = ["--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 0.02; done"];
     check(&[&["-e", "sched:sched_wakeup", "-a"][..], &wakes_up].concat());
 }
@@ -117,7 +116,7 @@ fn a_group_that_the_leader_samples() {
     check(&[&["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"][..], &SLEEP].concat());
 }
 
-/// With `-c`, samples of perf do not contain their period, because it is the same in all of them.
+/// With `-c`, perf's samples contain no period, because it is the same for all of them.
 #[test]
 fn periods_that_are_only_in_the_attr_are_delivered() {
     needs([Need::Perf]);
@@ -154,7 +153,7 @@ fn a_process() {
     let busy = "i=0; while [ $i -lt 20000 ]; do /bin/true; i=$((i + 1)); done";
     let child = Killed(Command::new("sh").args(["-c", busy]).spawn().unwrap());
     let events = ["-e", "sched:sched_process_fork", "-e", "syscalls:sys_enter_exit_group", "-p"];
-    // The recording lasts until this work is done. So the process makes enough progress even on a slow machine.
+    // The recording lasts until the work is done, so the traced process makes enough progress even on a slow machine.
     let work = "i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i + 1)); done";
     check(&[&events[..], &[&child.0.id().to_string()], &["--", "sh", "-c", work]].concat());
 }
@@ -164,14 +163,14 @@ fn a_command() {
     check(&["-e", "syscalls:sys_enter_openat", "-e", "syscalls:sys_enter_mmap", "--", "ls", "-l", "/"]);
 }
 
-/// System calls used to have the names that their numbers have on this machine.
+/// The names of system calls must be those of the recorded architecture, and not of this machine.
 #[test]
 fn system_calls_have_the_names_of_the_recorded_architecture() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("perf.data");
     record(&data, &[&SWITCHES[..], &SLEEP].concat());
-    // The feature ARCH is a text, followed by zeros.
+    // The feature section ARCH contains a text that is followed by zeros.
     let [here, there] = [b"x86_64\0\0", b"aarch64\0"];
     let mut bytes = std::fs::read(&data).unwrap();
     let Some(at) = bytes.windows(here.len()).rposition(|window| window == here) else {

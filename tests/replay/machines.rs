@@ -1,4 +1,4 @@
-//! Recordings of other machines: their registers, their kernels' modules, their mappings.
+//! Recordings of other machines: their registers, kernel modules and mappings.
 
 use perf_prof_format::abi::{perf_data::*, *};
 
@@ -10,12 +10,12 @@ use crate::harness::{
 
 const TID_TIME: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME;
 
-/// The members IP, TID and TIME of a sample of process 7.
+/// Returns the members IP, TID and TIME of a sample of process 7.
 fn at(ip: u64, time: u64) -> Vec<u8> {
     [u64s(&[ip]), u32s(&[7, 7]), u64s(&[time])].concat()
 }
 
-/// Runs a script on a recording. Returns its lines, and what was said.
+/// Runs a script on a recording. Returns the lines of its output, and stderr.
 fn run(made: &Made, script: &str) -> (Vec<String>, String) {
     let folder = Folder::new();
     let (data, script) = (made.write(&folder), folder.write("s.py", script.as_bytes()));
@@ -26,7 +26,7 @@ fn run(made: &Made, script: &str) -> (Vec<String>, String) {
 const REGISTERS: &str = "def __sample__(e):\n    print(','.join(e.regs_user), e.regs_user.get('sp'))\n    \
                          print(*(hex(f['addr']) for f in e._callchain))\n";
 
-/// The values of the registers of a task, 64-bit Arm: the value of a register is its number, unless it is given.
+/// Returns the values of a task's registers on 64-bit Arm. A register that is not in `values` contains its own number.
 fn arm64(values: &[(usize, u64)]) -> [u64; 33] {
     let mut all: [u64; 33] = std::array::from_fn(|number| number as u64);
     values.iter().for_each(|&(number, value)| all[number] = value);
@@ -35,12 +35,13 @@ fn arm64(values: &[(usize, u64)]) -> [u64; 33] {
 
 const STACK: u64 = 0x7f00_0000;
 
-/// A sample of a recording of `machine` with the user registers of 64-bit Arm, and two words of its stack.
+/// Returns a recording of `machine` with one sample. The sample contains the user registers of 64-bit Arm, and two
+/// words of the stack.
 fn with_registers(machine: &str, abi: u64, registers: [u64; 33]) -> Made {
     with_chain(machine, abi, registers, &[])
 }
 
-/// The same with a recorded call chain.
+/// Like [`with_registers`], with a recorded call chain.
 fn with_chain(machine: &str, abi: u64, registers: [u64; 33], chain: &[u64]) -> Made {
     let members = PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
     let attr = MadeAttr { regs_user: (1 << 33) - 1, ..MadeAttr::new(PERF_SAMPLE_IP | TID_TIME | members) };
@@ -60,9 +61,9 @@ fn registers_and_stacks_are_those_of_the_recorded_machine() {
     let (lines, said) = run(&with_registers("aarch64", 2, registers), REGISTERS);
     let names: Vec<String> = (0..30).map(|number| format!("x{number}")).collect();
     assert_eq!(lines[0], format!("abi,{},lr,sp,pc {STACK}", names.join(",")));
-    // The frame pointer leads to the caller. x8 is not an address.
+    // The frame pointer leads to the caller. x8 contains no address.
     assert_eq!(lines[1], "0x400100 0x400200", "{said}");
-    // Another architecture: its registers have numbers, its stacks are not unwound.
+    // On another architecture, registers have numbers and stacks are not unwound.
     let (lines, said) = run(&with_registers("s390x", 2, registers), REGISTERS);
     let names: Vec<String> = (0..33).map(|number| format!("reg{number}")).collect();
     assert_eq!(lines, [format!("abi,{} None", names.join(",")), String::new()]);
@@ -82,7 +83,7 @@ fn registers_of_32_bit_tasks_have_their_names_and_their_stacks_are_not_unwound()
     assert!(lines[0].contains(" r10=0xa fp=0xb ip=0xc sp=0xd lr=0xe pc=0xf x16=0x10 "), "{lines:?}");
 }
 
-/// `ip (dso)` of each sample.
+/// Returns `ip (dso)` of each sample.
 fn places(made: &Made) -> Vec<String> {
     let folder = Folder::new();
     let lines = ours(&["script", "-q", "-G", "-F", "ip,dso"], made.write(&folder).as_ref());
@@ -111,7 +112,7 @@ fn samples_in_modules_have_the_names_that_perf_shows() {
     for name in ["[ext4]", "[kvm_intel]", "[kernel.kallsyms]"] {
         assert!(report.iter().any(|line| line.trim_end().ends_with(name)), "{name}: {report:?}");
     }
-    // The kernel's own file, where it is listed.
+    // The kernel's own file, if the recording lists it.
     let vmlinux = made.clone();
     let vmlinux = Made { features: Vec::new(), ..vmlinux }.build_ids(&[(kernel, "/usr/lib/debug/boot/vmlinux-6.1")]);
     assert_eq!(places(&vmlinux)[0], format!("{BASE:x} (/usr/lib/debug/boot/vmlinux-6.1)"));
@@ -138,7 +139,8 @@ fn mappings_without_protection_and_flags_contain_code() {
     assert_eq!(places(&made), ["1010 (jit_app_cache:1-2)", "2010 ([unknown])", "3010 (/program)"]);
 }
 
-/// perf shows the address in the call for callers that it unwinds itself, and the return address for recorded ones.
+/// For callers that perf unwinds itself, it shows the address in the call. For recorded callers, it shows the return
+/// address.
 #[test]
 fn recorded_frames_keep_their_addresses_if_the_event_also_copies_the_stack() {
     let shown = |chain: &[u64]| {
@@ -153,7 +155,7 @@ fn recorded_frames_keep_their_addresses_if_the_event_also_copies_the_stack() {
     assert_eq!(shown(&[]), ["100", "1ff"]);
 }
 
-/// Counts samples, in several processes too.
+/// A script that counts samples. It can run in several processes.
 const COUNT: &str = "n = 0\ndef __sample__(e):\n    global n\n    n += 1\ndef __partial__(): return n\n\
                      def __merge__(parts):\n    global n\n    n = sum(parts)\ndef __exit__(): print(n)\n";
 

@@ -49,7 +49,7 @@ impl Maker {
         [self.u32(kind), self.u16(misc), self.u16(8 + body.len() as u16), body].concat()
     }
 
-    /// The pid, tid, time, id and CPU at the end of records other than samples.
+    /// Returns the pid, tid, time, id and CPU at the end of records other than samples.
     pub fn trailer(self, time: u64, id: u64) -> Vec<u8> {
         [self.u32(self.pid), self.u32(8), self.u64(time), self.u64(id), self.u32(self.cpu), self.u32(0)].concat()
     }
@@ -78,12 +78,12 @@ impl Maker {
         self.record(PERF_RECORD_AUXTRACE_ERROR, 0, &[numbers, self.u64(0x40_0010), self.u64(9), message])
     }
 
-    /// A sample with a call chain and raw data: a u16, two ints, a text, and an array of u32 in another place.
+    /// Returns a sample with a call chain and raw data: a u16, two ints, a text, and an array of u32 at another offset.
     pub fn sample(self, id: u64, time: u64) -> Vec<u8> {
         self.larger_sample(id, time, 0)
     }
 
-    /// The same sample with `more` additional bytes at the end of its raw data. `more` is a multiple of 8.
+    /// Returns the same sample with `more` additional bytes at the end of its raw data. `more` must be a multiple of 8.
     pub fn larger_sample(self, id: u64, time: u64, more: usize) -> Vec<u8> {
         let fixed = self.trailer(time, id);
         let chain = [self.u64(2), self.u64(PERF_CONTEXT_USER), self.u64(0x40_0010)].concat();
@@ -104,7 +104,7 @@ impl Maker {
         let sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU;
         let sample_type = sample_type | PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_RAW;
         let numbers = [self.u32(PERF_TYPE_TRACEPOINT), self.u32(64), self.u64(0x176), self.u64(1)].concat();
-        // The flag sample_id_all.
+        // Sets the flag sample_id_all.
         let flags = if self.big { [0, 0, 0x20, 0, 0, 0, 0, 0] } else { [0, 0, 4, 0, 0, 0, 0, 0] };
         [numbers, self.u64(sample_type), self.u64(0), flags.into(), self.u64(0), self.u64(0)].concat()
     }
@@ -121,7 +121,7 @@ impl Maker {
         self.tracing_data_of(b"sys\0", 1, &[self.u64(format.len() as u64), format.into()].concat())
     }
 
-    /// Tracing data with so many formats of one system. Each format has its size before it.
+    /// Returns tracing data with `count` formats of one system. In `formats`, its size precedes each format.
     pub fn tracing_data_of(self, system: &[u8], count: u32, formats: &[u8]) -> Vec<u8> {
         let begin = [b"\x17\x08\x44tracing0.5\0".to_vec(), vec![u8::from(self.big), 8], self.u32(4096)].concat();
         let headers = [b"header_page\0".to_vec(), self.u64(0), b"header_event\0".to_vec(), self.u64(0)].concat();
@@ -129,12 +129,12 @@ impl Maker {
         [begin, headers, system, formats.to_vec(), self.u32(0), self.u32(0)].concat()
     }
 
-    /// A file with two events of the same tracepoint. Each event has one id.
+    /// Returns a file with two events of the same tracepoint. Each event has one id.
     pub fn file(self, records: &[u8]) -> Vec<u8> {
         self.file_with(self.tracing_data(), records)
     }
 
-    /// The same file with this tracing data.
+    /// Returns the same file with this tracing data.
     pub fn file_with(self, tracing: Vec<u8>, records: &[u8]) -> Vec<u8> {
         const HEADER: u64 = 104;
         let attrs = HEADER + 16;
@@ -161,7 +161,7 @@ impl Maker {
         self.pipe_with(&self.tracing_data(), records)
     }
 
-    /// A pipe with this tracing data.
+    /// Returns a recording in pipe format with this tracing data.
     pub fn pipe_with(self, tracing: &[u8], records: &[u8]) -> Vec<u8> {
         let attr = |id| self.record(PERF_RECORD_HEADER_ATTR, 0, &[self.attr(), self.u64(id)]);
         let header = self.record(PERF_RECORD_HEADER_TRACING_DATA, 0, &[self.u32(tracing.len() as u32)]);
@@ -178,7 +178,7 @@ fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> 
     here
 }
 
-/// Waits, as often as necessary, until something other than a wake-up comes.
+/// Waits until something other than a wakeup comes.
 pub fn patiently(replay: &mut Replay) -> Wait {
     loop {
         match replay.wait(None) {
@@ -188,7 +188,7 @@ pub fn patiently(replay: &mut Replay) -> Wait {
     }
 }
 
-/// The thread that reads and sorts the records: the caller's, or another one.
+/// The thread that reads and sorts the records: that of the caller, or another one.
 #[derive(PartialEq, Eq)]
 enum By {
     Asker,
@@ -228,7 +228,7 @@ fn both_byte_orders_give_the_same_records() {
     assert_eq!(replay(FOREIGN.pipe(&FOREIGN.records())).unwrap(), native);
 }
 
-/// perf before 3.3 wrote it in the same way on machines of both byte orders.
+/// perf before 3.3 wrote this magic number in the same way on machines of both byte orders.
 #[test]
 fn recordings_with_the_old_magic_are_the_same_in_both_byte_orders() {
     let expected = replay(NATIVE.file(&NATIVE.records())).unwrap();
@@ -300,7 +300,7 @@ fn truncated_at_every_byte_it_is_read_as_far_as_it_goes_or_refused() {
 fn a_recording_that_was_not_finished_is_read_to_its_end() {
     let mut file = NATIVE.file(&NATIVE.records());
     let end = 104 + 16 + 160 + NATIVE.records().len();
-    // The size of the data.
+    // Clears the size of the data.
     file[48..56].fill(0);
     file.truncate(end - 3);
     let (records, warnings) = replay(file).unwrap();
@@ -353,7 +353,7 @@ fn a_replay_can_be_stopped_before_its_end() {
     }
 }
 
-/// A selected sample used to keep the whole block that it was read with in memory.
+/// A selected sample must not keep the whole block in memory with which it was read.
 #[test]
 fn a_selected_sample_keeps_only_itself_in_memory() {
     const WANTED: u64 = 60;
@@ -403,8 +403,7 @@ fn a_replay_that_matches_nothing_can_be_interrupted() {
     }
 }
 
-/// Each file of a directory is written by another thread. Only the times of the records determine their order across
-/// files.
+/// A different thread writes each file of a directory. Only the times of records determine their order across files.
 #[test]
 fn events_of_a_directory_are_in_order_even_if_a_files_clock_steps_back() {
     const EACH: u64 = 20_000;
@@ -444,7 +443,7 @@ proptest! {
     }
 }
 
-/// Only live runs reported it.
+/// Replays report throttling too, not only live runs.
 #[test]
 fn throttling_of_the_selected_part_is_reported() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Replays of recordings. If the real perf made a recording, its replay is compared with the output of perf.
+//! Replays of recordings. A replay of a recording by the real perf is compared with the output of perf.
 
 mod bombs;
 mod bounds;

@@ -17,7 +17,7 @@ use crate::harness::{
 const COMMAND: [&str; 4] =
     ["--", "sh", "-c", "dd if=/dev/zero bs=1 count=3000 2>/dev/null | dd bs=1 of=/dev/null 2>&1"];
 
-/// Returns the records of a replay that are switches.
+/// Returns the context switches of a replay, with their times.
 fn switches(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
     let mut switches = Vec::new();
     loop {
@@ -45,7 +45,7 @@ fn others() -> OtherRecords {
     OtherRecords::of(&[PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE])
 }
 
-/// Returns a line for a switch: its time, its thread id, its direction, and the other task.
+/// Returns a line for a context switch: the time, the thread id, the direction, and the other task.
 fn line(layouts: &Layouts, record: &[u8]) -> String {
     let Switch { direction, other_task, sample_id } = Switch::parse(record, layouts.trailer_of(record)).unwrap();
     let (time, (_, tid)) = (sample_id.time.unwrap(), sample_id.pid_tid.unwrap());
@@ -56,7 +56,7 @@ fn line(layouts: &Layouts, record: &[u8]) -> String {
     };
     let other = other_task.map(|(pid, tid)| format!(" {other} pid/tid: {}/{}", pid as i32, tid as i32));
     let other = other.unwrap_or_default();
-    // perf prints -1 for a task that has gone.
+    // perf prints -1 for a task that has exited.
     let tid = tid as i32;
     format!("{tid} {}.{:09}: {name}{other}", time / 1_000_000_000, time % 1_000_000_000)
 }
@@ -96,7 +96,7 @@ fn switches_are_those_that_perf_prints() {
             assert_eq!(*ours, perfs, "{kind:?}");
         }
         assert_eq!(lines.len(), lines_of_perf(&path).len(), "{kind:?}");
-        // Without a request, none is read.
+        // Context switches are only read if they are requested.
         assert!(switches(open().replay(Selection::default()).unwrap()).is_empty());
         let quarter = whole.len() / 4;
         let (from, to) = (whole[quarter].0, whole[2 * quarter].0);

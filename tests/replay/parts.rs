@@ -1,5 +1,5 @@
-//! Replays of a part of a recording's time, which is found through the block index. They deliver the same records as a
-//! replay of the whole recording delivers for this time, and read nothing else.
+//! Replays of a time range, which is found through the block index. They deliver the same records for the range as a
+//! replay of the whole recording, and read nothing else.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ enum Form {
     PlainPipe,
     /// Plain records and a stored block index.
     Indexed,
-    /// Compressed records. A zstd frame ends after this many of them.
+    /// Compressed records. A zstd frame ends after this many compressed records.
     Packed(usize),
     PackedPipe(usize),
 }
 
-/// How many records are in one compressed record.
+/// The number of records in one compressed record.
 const TOGETHER: usize = 200;
 
 fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
@@ -50,7 +50,7 @@ fn with_blocks(maker: Maker, file: &[u8], index: &BlockIndex) -> Vec<u8> {
     stored.write(&mut end);
     if maker.u64(1) != 1u64.to_ne_bytes() {
         // The index consists of numbers, their size, their checksum, and the mark at the end. The numbers and the size
-        // get the other byte order, so the checksum changes too.
+        // are converted to the other byte order, so the checksum changes too.
         let sum = end.len() - 16;
         end[..sum].chunks_exact_mut(8).for_each(<[u8]>::reverse);
         let new = u64::from(crc32fast::hash(&end[..sum - 8])).swap_bytes();
@@ -77,14 +77,14 @@ fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
         let size = rest.pos();
         bytes.extend(maker.record(PERF_RECORD_COMPRESSED, 0, &[out[..size].to_vec()]));
         if number % 3 == 0 {
-            // Plain records between compressed ones.
+            // An uncompressed record between compressed records.
             bytes.extend(maker.record(PERF_RECORD_FINISHED_ROUND, 0, &[]));
         }
     }
     bytes
 }
 
-/// The records of a replay, with their times.
+/// Returns the records of a replay, with their times.
 fn records(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
     let mut records = Vec::new();
     loop {
@@ -100,7 +100,7 @@ fn records(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
     assert!(replay.take_failure().is_none());
     assert_eq!(replay.take_warnings(), Vec::<String>::new());
     let Progress { done, total } = replay.progress();
-    // The size of a pipe's input is not known.
+    // The size of a pipe's data is not known.
     assert!(replay.late() == 0 && (done == total || total == 0), "{done} of {total}");
     records
 }
@@ -109,14 +109,14 @@ fn opened(file: &[u8]) -> Recording {
     Recording::of_file(Arc::new(file.to_vec()), "x").unwrap()
 }
 
-/// A replay of these times, of a recording that was indexed before.
+/// Returns a replay of these times. The recording is indexed first.
 fn part(file: &[u8], times: &[(u64, u64)]) -> Replay {
     let mut recording = opened(file);
     recording.unpacked_index().unwrap();
     recording.replay(Selection { times: times.into(), ..Selection::default() }).unwrap()
 }
 
-/// A directory with one file for each ring.
+/// Creates a directory with one file per ring.
 fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
     let folder = Folder::new();
     folder.write("data", &maker.file(&maker.comm(1)));
@@ -124,7 +124,7 @@ fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
     folder
 }
 
-/// The records of the whole recording that belong to a part.
+/// Returns the records of the whole recording that belong to a part.
 fn of_part(whole: &[(u64, Vec<u8>)], times: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)> {
     let within = |time: u64| times.iter().any(|&(first, last)| first <= time && time <= last);
     let last = times.iter().map(|time| time.1).max().unwrap();
@@ -144,10 +144,10 @@ enum Kind {
     Comm,
     Mmap2,
     Lost,
-    /// A task name without a time. It gets the time of the record before it.
+    /// A comm without a time. It counts at the time of the record before it.
     Timeless,
     Switch,
-    /// An error of AUX decoding. It has no time either.
+    /// An error in AUX data, which has no time either.
     AuxError,
 }
 
@@ -180,8 +180,8 @@ fn form() -> impl Strategy<Value = Form> {
     ]
 }
 
-/// Records of two rings, a hundred of each in turn. Sometimes two of them have the same time. They are on two CPUs and
-/// belong to two processes.
+/// Returns records of two rings, in turns of a hundred. Sometimes two records have the same time. They belong to two
+/// CPUs and two processes.
 fn mixed(maker: Maker, some: &[(Kind, u64)], ahead: u64) -> Vec<(usize, Vec<u8>)> {
     let numbered = some.iter().cycle().take(8000).enumerate();
     let record = |(number, &(kind, disorder)): (usize, &(Kind, u64))| {
@@ -197,7 +197,7 @@ fn times() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec(range, 1..3)
 }
 
-/// A selection of all times, and possibly of one CPU, one process, and records other than samples.
+/// A selection of all times, and perhaps of one CPU, one process, and records other than samples.
 fn selection() -> impl Strategy<Value = Selection> {
     let others = [OtherRecords::NONE, OtherRecords::of(&[PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_AUXTRACE_ERROR])];
     let others = prop::sample::select(others.to_vec());
@@ -231,7 +231,8 @@ proptest! {
         prop_assert!(found == expected);
     }
 
-    /// There is a file for each ring. In a part, records of two files with the same time used to come in another order.
+    /// Each ring has its own file. In a part, records of two files with equal times must have the same order as in the
+    /// whole.
     #[test]
     fn a_part_of_a_directory_has_the_same_records_as_the_whole_in_its_time(
         big: bool,
@@ -257,7 +258,7 @@ proptest! {
     }
 }
 
-/// Nearly every block contains a task's name. Every process used to read all blocks because of these names.
+/// Nearly every block contains a comm. A process must not read all blocks because of them.
 #[test]
 fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
     for maker in [NATIVE, FOREIGN] {
@@ -268,11 +269,11 @@ fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
         let index = opened(&file).index().unwrap()[0].clone().unwrap();
         let with = index.blocks.iter().filter(|block| block.side_band > 0).count();
         assert!(with > 20 && with + 1 >= index.blocks.len());
-        // If the borders are at the ends of blocks, each block is read once.
+        // With borders at the ends of blocks, each block is read once.
         let borders: Vec<u64> = [5, 11, 12].map(|number: usize| index.blocks[number].sampled.0).into();
         let read = |times| part(&file, &[times]).progress().total;
         assert_eq!(shards::between(&borders).into_iter().map(read).sum::<u64>(), all);
-        // Otherwise the block that contains the border is read for both parts.
+        // Otherwise, the block that contains a border is read for both parts.
         let borders = shards::by_time(&[index], (1, 39_999), 3);
         assert_eq!(borders.len(), 2);
         let twice = shards::between(&borders).into_iter().map(read).sum::<u64>() - all;
@@ -280,7 +281,7 @@ fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
     }
 }
 
-/// The recorder stores the index, so that a replay does not have to scan the records.
+/// The recorder stores the index, so that a replay need not scan the records.
 #[test]
 fn a_stored_index_is_used_unless_it_is_wrong() {
     for maker in [NATIVE, FOREIGN] {
@@ -306,7 +307,7 @@ fn a_stored_index_is_used_unless_it_is_wrong() {
         // An index with a wrong number of side-band records is not used.
         let mut recording = lying(&|block| block.side_band += 1);
         assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
-        // A block that has fewer records than stored, or an earlier one, is reported.
+        // A block with fewer records than the index says, or with an earlier time, is reported.
         let lies: [&dyn Fn(&mut Block); 2] = [&|block| block.records += 1, &|block| {
             block.first += 1;
             block.sampled.0 += 1;
@@ -322,13 +323,13 @@ fn a_stored_index_is_used_unless_it_is_wrong() {
     }
 }
 
-/// After such damage, nothing of the recording used to be read.
+/// After such damage, the other records of the recording must still be read.
 #[test]
 fn damage_in_a_recording_with_a_stored_index_is_reported() {
     let some: Vec<u8> = (1..20_000).flat_map(|time| NATIVE.sample(50, time)).collect();
     let mut file = indexed(NATIVE, &NATIVE.file(&some));
     let block = opened(&file).index().unwrap()[0].as_ref().unwrap().blocks[3];
-    // The damage is after half of the block's records. All records have the same size.
+    // The damage is in the middle of the block. All records have the same size.
     let (half, size) = (u64::from(block.records / 2), u64::from(block.size / block.records));
     let at = (block.offset + half * size) as usize;
     file[at..at + 400].fill(0);
@@ -345,7 +346,7 @@ fn damage_in_a_recording_with_a_stored_index_is_reported() {
     assert!(warnings[0].ends_with(" can be read"), "{warnings:?}");
 }
 
-/// Every process used to decompress the whole recording.
+/// A process must not decompress the whole recording if there are several frames.
 #[test]
 fn each_frame_is_decompressed_for_one_part_and_a_single_frame_for_all() {
     const FRAME: u64 = 10 * TOGETHER as u64;
@@ -368,7 +369,7 @@ fn each_frame_is_decompressed_for_one_part_and_a_single_frame_for_all() {
     }
 }
 
-/// One run of each file used to be in memory, and there are as many files as CPUs.
+/// One run of each file would be in memory otherwise, and there are as many files as CPUs.
 #[test]
 fn files_with_runs_that_do_not_fit_into_memory_are_read_from_front_to_back() {
     const RUN: usize = TOGETHER * LARGE;
@@ -384,7 +385,7 @@ fn files_with_runs_that_do_not_fit_into_memory_are_read_from_front_to_back() {
         let folder = directory(NATIVE, &rings);
         let mut recording = Recording::open(&folder.path("")).unwrap();
         recording.unpacked_index().unwrap();
-        // The second run of each file.
+        // The second run of each file is selected.
         let times = vec![(time(0, TOGETHER), u64::MAX)];
         let mut replay = recording.replay(Selection { times, ..Selection::default() }).unwrap();
         let (all, total) = (rings.iter().map(Vec::len).sum::<usize>(), replay.progress().total as usize);
@@ -402,8 +403,7 @@ fn files_with_runs_that_do_not_fit_into_memory_are_read_from_front_to_back() {
     assert!(!check(2 * AHEAD / RUN));
 }
 
-/// If all times are selected, nothing is left out because of its time, so side-band records need not be kept in memory.
-/// All of them used to be kept there and used instead of the blocks without samples.
+/// If all times are selected, every block is read. So side-band records need not be kept in memory.
 #[test]
 fn a_selection_of_all_times_reads_every_block() {
     let some: Vec<Vec<u8>> =

@@ -23,7 +23,7 @@ use crate::harness::{
     run::printed,
 };
 
-/// Prints the place of each sample and of the address in it, then its call chain.
+/// A script that prints where each sample and its data address are, and then the call chain.
 const DUMP: &str = "
 PLACE = ('dso', 'dso_bid', 'dso_map_start', 'dso_map_end', 'symbol', 'symoff')
 def process_event(event):
@@ -38,11 +38,11 @@ def process_event(event):
         print('  ', frame['ip'], *shown, frame.get('sym_srcline', '-'), frame.get('dso', '-'))
 ";
 
-/// Writes the same lines.
+/// A sink that formats the same lines.
 struct Lines {
     types: Vec<EventType>,
     context: Arc<Context>,
-    /// Whether the samples have the addresses of page faults.
+    /// Whether the samples contain the addresses of page faults.
     has_addresses: bool,
     lines: Vec<String>,
 }
@@ -106,7 +106,8 @@ fn theirs(folder: &Folder, path: &Path) -> Vec<String> {
     printed(&command.output().unwrap())
 }
 
-/// A function without a size, a local one, a weak one with an alias, and one whose call never returns.
+/// A program with a function without a size, a local function, a weak function with an alias, and a function whose call
+/// never returns.
 const PROGRAM: &str = "
     #include <stdlib.h>
     #include <unistd.h>
@@ -138,7 +139,7 @@ fn frames_and_addresses_are_those_of_perf() {
     for (event, options) in
         [("cpu-clock", &["-pie", "-fPIE"][..]), ("task-clock", &["-no-pie"]), ("cpu-clock", &["-static", "-s"])]
     {
-        // perf does not name all entries of procedure linkage tables.
+        // perf has no names for some entries of procedure linkage tables.
         let options = [FRAMES, &["-fno-plt"], options].concat();
         let program = compile(&folder.path(""), "program", PROGRAM, &options);
         let data = folder.path("perf.data");
@@ -151,7 +152,8 @@ fn frames_and_addresses_are_those_of_perf() {
     }
 }
 
-/// Frames that perf unwinds have inlined functions and source lines, and other addresses than recorded frames.
+/// Frames that perf unwinds include inlined functions and source lines. Their addresses differ from those of recorded
+/// frames.
 #[test]
 fn unwound_frames_are_those_of_perf() {
     needs([Need::Perf, Need::Compilers, Need::Vdso]);
@@ -159,7 +161,7 @@ fn unwound_frames_are_those_of_perf() {
     let program = compile(&folder.path(""), "program", PROGRAM, &["-O1", "-g", "-fomit-frame-pointer", "-fno-plt"]);
     let (data, name) = (folder.path("perf.data"), program.to_str().unwrap());
     record(&data, &["-e", "cpu-clock", "-F", "199", "--call-graph", "dwarf", "--", name]);
-    // perf reads lines with the tool `addr2line`, which does not know the names of files that are included in libc.
+    // perf reads lines with the tool `addr2line`, which does not know the names of files that libc includes.
     let of_program = |lines: Vec<String>| lines.into_iter().filter(|line| line.ends_with(name)).collect::<Vec<_>>();
     let (ours, theirs) = (of_program(ours(&data, false)), of_program(theirs(&folder, &data)));
     assert_equal(&ours, &theirs);
@@ -176,7 +178,7 @@ fn addresses_of_page_faults_in_code_are_those_of_perf() {
     record(&data, &["-e", "page-faults", "-c", "1", "-d", "--", program.to_str().unwrap()]);
     let (ours, theirs) = (ours(&data, true), theirs(&folder, &data));
     assert_eq!(ours.len(), theirs.len());
-    // Only mappings with code are followed, not those of data. perf has no names for some entries of procedure linkage
+    // Only mappings with code are kept, not those of data. perf has no names for some entries of procedure linkage
     // tables.
     let known = |line: &&(String, String)| !line.0.ends_with("- - - - - -") && !line.0.contains("@plt ");
     let pairs: Vec<(String, String)> = ours.into_iter().zip(theirs).collect();

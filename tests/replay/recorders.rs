@@ -1,4 +1,4 @@
-//! Recordings of other recorders and of older versions of perf: what they say in other places, or do not say.
+//! Recordings of other recorders and of older versions of perf, which store facts in other places or not at all.
 
 use std::{
     fs::File,
@@ -19,12 +19,12 @@ use crate::harness::{
 
 const TID_TIME: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME;
 
-/// The members IP, TID and TIME of a sample of process 7.
+/// Returns the members IP, TID and TIME of a sample of process 7.
 fn at(ip: u64, time: u64) -> Vec<u8> {
     [u64s(&[ip]), u32s(&[7, 7]), u64s(&[time])].concat()
 }
 
-/// Runs a script on the bytes of a recording.
+/// Runs a script on a recording with these bytes.
 fn replay(bytes: &[u8], script: &str, options: &[&str]) -> Output {
     let folder = Folder::new();
     let (data, script) = (folder.write("made.data", bytes), folder.write("s.py", script.as_bytes()));
@@ -50,7 +50,7 @@ fn formats_in_a_record_are_used_and_no_record_after_them_is_lost() {
     }
 }
 
-/// An event of the hardware that counts cycles, with these flags of its attr.
+/// Returns the attr of a hardware event that counts cycles, with these flags.
 fn cycles(flags: u64) -> MadeAttr {
     MadeAttr { kind: PERF_TYPE_HARDWARE, config: 0, flags, ..MadeAttr::new(PERF_SAMPLE_IP | TID_TIME) }
 }
@@ -99,7 +99,7 @@ fn traces_that_are_not_decoded_are_reported_once_with_their_size() {
         .kernel_mapping(0x1000, 0x1000, "[kernel.kallsyms]");
     for time in 1..=3 {
         made = made.record(PERF_RECORD_AUXTRACE, 0, &trace);
-        // The trace follows the record. It may look like a record.
+        // The trace data follows the record, and may look like a record.
         let bytes = made::record(PERF_RECORD_SAMPLE, 0, &[vec![0; TRACE - 8]]);
         made.records.extend(bytes);
         made = made.sample(PERF_RECORD_MISC_USER, &[at(0x1000, time)]);
@@ -128,14 +128,14 @@ fn reports_name_generated_code_by_its_process_and_tasks_by_names_that_are_told_l
 
 const TIMES: &str = "def __sample__(e):\n    print(e._realtime)\n    e.print(callchain=False)\n";
 
-/// Two samples, some hours after each other.
+/// Returns a recording of two samples with some hours between them.
 fn hours() -> Made {
     let made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME));
     let samples = [1_000_000_000, 20_000_000_000_000].map(|time| at(0x1000, time));
     samples.into_iter().fold(made, |made, sample| made.sample(PERF_RECORD_MISC_USER, &[sample]))
 }
 
-/// The file was written in a moment, so it is a copy: its time stamps say nothing.
+/// The file was written within a moment, so it is a copy, and its time stamps say nothing about the recording.
 #[test]
 fn copies_have_no_time_of_day_and_this_is_reported_once() {
     for made in [hours(), hours().text(HEADER_HOSTNAME, "another-machine")] {
@@ -143,7 +143,7 @@ fn copies_have_no_time_of_day_and_this_is_reported_once() {
             let output = replay(&bytes, TIMES, &[]);
             let lines: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
             assert_eq!((&*lines[0], &*lines[2]), ("None", "None"));
-            // The line starts with the task, not with a date.
+            // The line starts with the task, and not with a date.
             assert!(lines[1].starts_with(' ') && lines[1].contains(" 1.000000: cpu-clock: "), "{lines:?}");
             let line = "does not say at what time of day it was recorded: _realtime is None";
             assert_eq!(said(&output).matches(line).count(), 1, "{}", said(&output));
@@ -151,7 +151,7 @@ fn copies_have_no_time_of_day_and_this_is_reported_once() {
     }
 }
 
-/// The samples took less time than the copy of their file, but they are older than this file.
+/// The samples took less time than writing the copy, but they are older than the file.
 #[test]
 fn a_copy_of_a_short_recording_has_no_time_of_day() {
     let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
@@ -174,7 +174,7 @@ fn a_recorder_that_states_when_it_finished_gives_the_time_of_day() {
     assert_eq!(said(&output).matches(line).count(), 1, "{}", said(&output));
 }
 
-/// perf writes when it began and ended into no field of its file, unless `-k` chooses a clock.
+/// perf does not store when it started and ended, unless `-k` selects a clock.
 #[test]
 fn a_guessed_time_of_day_says_how_late_it_may_be_and_what_makes_it_exact() {
     needs([Need::Perf]);
@@ -196,7 +196,7 @@ fn a_guessed_time_of_day_says_how_late_it_may_be_and_what_makes_it_exact() {
     let (guessed, warning) = times(&path);
     assert_eq!(warning.matches("perf record -k CLOCK_MONOTONIC").count(), 1, "{warning}");
     assert!(guessed.iter().all(|&time| before <= time && time - late(&warning) <= after), "{guessed:?} {warning}");
-    // Whoever changes the file's time stamp moves the times, and the message says so.
+    // A changed time stamp of the file moves the guessed times, and the message says so.
     let changed = SystemTime::now() + Duration::from_secs(5);
     File::options().append(true).open(&path).unwrap().set_modified(changed).unwrap();
     let (moved, warning) = times(&path);

@@ -11,7 +11,7 @@ use crate::harness::{
     run::{perf_prof, stdout},
 };
 
-/// A short recording that is made once and shared by the tests.
+/// Returns a short recording that is made once for all tests.
 fn recording() -> &'static (Folder, PathBuf) {
     static RECORDING: OnceLock<(Folder, PathBuf)> = OnceLock::new();
     needs([Need::Perf]);
@@ -85,21 +85,21 @@ fn are_the_same(events: &str, selector: &str) {
     same(run("profile"), run(selector));
 }
 
-/// `profile` selects one of two clocks. Otherwise their times would be added.
+/// `profile` selects one of two clocks. Otherwise their times would be added up.
 #[test]
 fn profile_is_one_event_of_a_recording() {
     needs([Need::Perf]);
     are_the_same("cpu-clock,task-clock", "cpu-clock");
 }
 
-/// `profile` does not select the clock as well, because cycles and nanoseconds must not be added.
+/// `profile` does not select the clock too, because cycles and nanoseconds must not be added up.
 #[test]
 fn profile_is_cycles_where_they_were_recorded() {
     needs([Need::Perf]);
     are_the_same("cpu-clock,cycles", "cycles");
 }
 
-/// Braces used to be refused, even if the recorded events were a group.
+/// Braces must be accepted for recordings, whose events may be a group.
 #[test]
 fn braces_select_the_events_within() {
     let (folder, data) = recording();
@@ -162,17 +162,17 @@ fn names_of_tasks_and_functions_are_selected_as_in_perf_script() {
     }
 }
 
-/// The idle tasks have the id 0, which used to be refused.
+/// The idle tasks have the id 0, which must be accepted.
 #[test]
 fn the_idle_tasks_can_be_selected() {
     needs([Need::Perf]);
     let idle: Vec<String> = list(&[]).into_iter().filter(|line| line.split(' ').nth(2) == Some("0")).collect();
-    // On a machine that is busy all the time there are no such events.
+    // A machine that is always busy has no such events.
     assert_eq!(list(&["-t", "0"]), idle);
     assert_eq!(list(&["-p", "0"]), idle);
 }
 
-/// Options for call chains used to be ignored without a message.
+/// Options for call chains must not be ignored silently.
 #[test]
 fn call_chains_that_were_not_recorded_are_reported_as_missing() {
     let (folder, data) = recording();
@@ -195,7 +195,7 @@ fn call_chains_that_were_not_recorded_are_reported_as_missing() {
     assert!(!run(&[]).contains("call chains") && !run(&["-q", "-g"]).contains("call chains"));
 }
 
-/// These options used to be ignored: all frames were delivered.
+/// Without these options, all frames are delivered.
 #[test]
 fn user_or_kernel_frames_are_left_out_of_a_replay_as_in_a_live_run() {
     let (folder, _) = recording();
@@ -209,7 +209,7 @@ def __exit__(): print(*sorted(sides))
     let run = |data: &str, args: &[&str]| {
         python(&[&["--input", folder.path(data).to_str().unwrap()], args, &[script.to_str().unwrap()]].concat())
     };
-    // Samples have a period and not a frequency, because the kernel lowers its limit of frequencies if samples take
+    // Samples have a fixed period and no frequency, because the kernel lowers its limit of frequencies if samples take
     // long.
     let ls = ["-c", "200000", "-e", "cpu-clock", "--", "ls", "-lR", "/usr/lib"];
     record(&folder.path("fp.data"), &[&["-g"][..], &ls].concat());
@@ -238,7 +238,7 @@ def __exit__(): print(*sorted(sides))
     assert!(said.contains("warning: user frames of cpu-clock were not recorded"), "{said}");
 }
 
-/// Chains have as many frames as the kernel would have recorded with the same limit.
+/// Call chains are as long as the kernel would have recorded them with the same limit.
 #[test]
 fn max_stack_shortens_what_was_recorded() {
     let (folder, _) = recording();
@@ -265,7 +265,7 @@ fn times_are_selected_as_in_perf_script() {
     let (from, to) = (time(&all[all.len() / 3]), time(&all[all.len() / 2]));
     let range = format!("{},{}", seconds(from), seconds(to));
     same(list(&["--time", &range]), perf_script_with(data, &["--time", &range]));
-    // The slices together contain each event once.
+    // The four parts together contain each event once.
     let slices: Vec<String> = (1..=4).flat_map(|n| list(&["--time", &format!("25%/{n}")])).collect();
     same(slices, all.clone());
     let halves = [list(&["--time", "0%,50%"]), list(&["--time", "50%,100%"])].concat();
@@ -304,7 +304,7 @@ fn a_template_for_a_recording_runs() {
     assert!(output.ends_with("100 events\n"), "{output}");
 }
 
-/// The process that `-p` names is selected, with its children, and no other process: the process may start in the recording.
+/// `-p` selects the process and its children, and no other process, although it is created during the recording.
 #[test]
 fn a_process_that_starts_during_the_recording_is_selected_with_its_children_only() {
     const SAMPLE_ID_ALL: u64 = 1 << 18;

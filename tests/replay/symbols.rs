@@ -1,5 +1,5 @@
-//! Names of addresses in recordings. They come from a file with the recorded build id, or from the very file that was
-//! mapped, but never from another file that is at its path now.
+//! Names of addresses in recordings. They come from a file with the recorded build id, or from the mapped file itself.
+//! They never come from another file that is at its path now.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use crate::harness::{
     run::{perf_prof, said, stdout, tested_program},
 };
 
-/// Prints each call chain's symbols, innermost first.
+/// A script that prints the symbols of each call chain, innermost first.
 const CHAINS: &str = "def __sample__(e):\n    print(*[f['symbol'] for f in e._callchain])\n";
 
 const PROGRAM: &str = "#include <unistd.h>\n\
@@ -57,7 +57,7 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     let kernel = Command::new("perf").args(["script", "-F", "ip,sym", "-i"]).arg(&data).output().unwrap();
     let kernel = String::from_utf8_lossy(&kernel.stdout).contains("asm_sysvec_apic_timer_interrupt");
     assert_eq!(named.contains("asm_sysvec_apic_timer_interrupt"), kernel);
-    // Another build is at the path now.
+    // Another build of the program is at the path now.
     fs::remove_file(&program).unwrap();
     assert!(compile("-O1").unwrap().success());
     let strange = chains();
@@ -65,7 +65,7 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     assert!(!strange.contains("inner_function"), "{strange}");
 }
 
-/// The stacks end in the program's first frame, because the rules for the others were in its file.
+/// The stacks end at the program's innermost frame, because the program's file contained the rules for the others.
 #[test]
 fn stacks_that_end_at_a_program_that_was_removed_are_counted_with_its_path() {
     needs([Need::Perf]);
@@ -112,7 +112,7 @@ fn stacks_that_end_at_a_program_that_was_removed_are_counted_with_its_path() {
     assert!(table.contains("_start;") && !said.contains("unwound stacks"), "{table}{said}");
 }
 
-/// A recording in a pipe has no list of build ids. The functions of its kernel used to have no names.
+/// A recording in pipe format contains no list of build ids. The kernel's build id is in another record.
 #[test]
 fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
     needs([Need::Perf]);
@@ -138,8 +138,7 @@ fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
     }
 }
 
-/// All samples of this program are in the kernel. So perf does not list build ids of the files with the program's
-/// functions.
+/// A program whose samples are all in the kernel. So perf lists no build id of the program's file.
 const SLEEPER: &str = "#include <unistd.h>\n\
     __attribute__((noinline)) void inner_function(void) { usleep(1000); }\n\
     __attribute__((noinline)) void middle_function(void) { inner_function(); inner_function(); }\n\
@@ -155,7 +154,7 @@ fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
     if !compile.is_ok_and(|status| status.success()) {
         skip(Need::Compilers, "no cc");
     }
-    // The times of files change only once per tick.
+    // Time stamps of files change only once per tick.
     thread::sleep(Duration::from_millis(50));
     let file = fs::metadata(&program).unwrap();
     let number = format!("{:02x}:{:02x} {} ", libc::major(file.dev()), libc::minor(file.dev()), file.ino());
@@ -166,7 +165,7 @@ fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
         if mapped.contains(&number) && file.created().is_ok() {
             break;
         }
-        // While another program on the machine requests build ids, mappings contain them in place of inodes.
+        // While another program on the machine requests build ids, mappings contain build ids instead of inodes.
         if attempt == 20 || !mapped.contains('<') {
             skip(Need::Storage, "this file system shows other inodes in memory maps, or has no times of creation");
         }
@@ -175,7 +174,7 @@ fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
     (program, data)
 }
 
-/// The names of all frames in the program, and the messages on stderr.
+/// Returns the names of all frames in the program, and the messages on stderr.
 fn names_in(folder: &Folder, program: &Path, data: &Path, options: &[&str]) -> (Vec<String>, String) {
     let script = format!(
         "def __sample__(e):\n    for f in e._callchain:\n        if f['dso'] == '{}': print(f['symbol'])\n",
@@ -186,8 +185,7 @@ fn names_in(folder: &Folder, program: &Path, data: &Path, options: &[&str]) -> (
     (stdout(&output).lines().map(str::to_owned).collect(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// perf lists the build ids of files that samples were in, but not of their callers' files. So callers used to have no
-/// names.
+/// perf lists the build ids of files with samples, but not those of their callers. Callers still get names.
 #[test]
 fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mapped() {
     let folder = Folder::new();
@@ -200,14 +198,14 @@ fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mappe
     let (named, said) = names_in(&folder, &program, &data, &[]);
     assert_eq!(named, of_perf);
     assert!(!said.contains(program.to_str().unwrap()), "{said}");
-    // It is not known when the recording in a copied file was started.
+    // The start of the recording is not known for a copied file.
     let copy = folder.path("copy.data");
     fs::copy(&data, &copy).unwrap();
     let (named, _) = names_in(&folder, &program, &copy, &[]);
     assert!(named.iter().all(|name| name == "Unknown"), "{named:?}");
 }
 
-/// These stacks used to end after the first frame, without a message.
+/// These stacks must not end after the first frame.
 #[test]
 fn stacks_without_any_build_id_are_unwound_through_the_files_that_were_mapped() {
     let folder = Folder::new();
@@ -217,7 +215,7 @@ fn stacks_without_any_build_id_are_unwound_through_the_files_that_were_mapped() 
     assert!(named.windows(4).filter(|names| *names == whole).count() >= 80, "{named:?}");
 }
 
-/// Names from the file that is at the path now would be those of another file.
+/// The file that is at the path now would give wrong names.
 #[test]
 fn changed_files_give_no_names_and_are_reported() {
     let folder = Folder::new();
@@ -233,7 +231,7 @@ fn changed_files_give_no_names_and_are_reported() {
         let (_, said) = names_in(&folder, &program, &data, &["-q"]);
         assert!(!said.contains("have no names"), "{said}");
     };
-    // Processes that share the work print the message only once.
+    // Processes that replay parts print the message once.
     let merging = "n = 0\ndef __sample__(e):\n    global n\n    n += len(e._callchain)\n\
                    def __partial__():\n    return n\ndef __merge__(parts):\n    print(sum(parts))\n";
     let merging = folder.write("merging.py", merging.as_bytes());
@@ -261,12 +259,12 @@ fn changed_files_give_no_names_and_are_reported() {
     check();
 }
 
-/// The vdso is no file, so the kernel does not state its build id. But it is a part of the kernel.
+/// The vdso is no file, so the kernel does not report its build id. But it is a part of the kernel.
 #[test]
 fn a_program_that_reads_the_clock_has_the_names_of_the_vdso() {
     needs([Need::Tracefs, Need::Vdso]);
     let folder = Folder::new();
-    // The coarse clock is read in the vdso, whatever the clock source.
+    // The coarse clock is read in the vdso with every clock source.
     let source = "#include <time.h>\nint main(void) { struct timespec t; clock_t end = clock() + CLOCKS_PER_SEC / 2;\n\
         while (clock() < end) for (int i = 0; i < 200000; i++) clock_gettime(CLOCK_MONOTONIC_COARSE, &t); }";
     let program = compile(&folder.path(""), "clock", source, &["-O1"]);

@@ -1,4 +1,4 @@
-//! Scripts that show why tasks wait or stop, with tasks that wait for known reasons.
+//! Scripts that show why tasks wait or stop, on tasks that wait for known reasons.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::harness::{
     scripts::{row, script, text},
 };
 
-/// A task with a name sleeps 20 times on the CPU on which another one computes all the time.
+/// A task sleeps 20 times on a CPU on which another task always computes.
 const SHARED_CPU: &str = "
 import os, time
 os.sched_setaffinity(0, {0})
@@ -26,7 +26,7 @@ os.kill(child, 9)
 os.wait()
 ";
 
-/// A task waits 5 times for a byte, and another one writes it after 20 ms.
+/// A task waits 5 times for a byte, which another task writes after 20 ms.
 const PIPE: &str = "
 import os, time
 os.sched_setaffinity(0, {0})
@@ -47,7 +47,8 @@ for _ in range(5):
 os.wait()
 ";
 
-/// A byte goes through three tasks: the last one waits for the middle one, which waits for the first one, which sleeps.
+/// A byte passes through three tasks. The last one waits for the middle one, which waits for the first one, which
+/// sleeps.
 const THROUGH: &str = "
 import os, time
 os.sched_setaffinity(0, {0})
@@ -74,11 +75,11 @@ fn schedblame_names_the_task_that_ran_meanwhile() {
     needs([Need::Tracefs]);
     let out = run("schedblame.py", &["--top", "1000", "--culprits", "1000"], SHARED_CPU);
     let waits: u64 = row(&out, "sb-nap")[1].parse().unwrap();
-    // After each of its naps it waits, and maybe more often: its time slice may end.
+    // The task waits after each nap, and perhaps more often, because its time slice may end.
     assert!(waits >= 20, "{out}");
     let hog = row(&out, "sb-hog").join(" ");
     assert!(hog.contains("sb-nap"), "{out}");
-    // With thread ids, those of the one are in the row of the other.
+    // With thread ids, the row of one task contains the id of the other task.
     let out = run("schedblame.py", &["--culprits", "1000", "--by-thread", "--comm", "sb-nap"], SHARED_CPU);
     let nap = row(&out, "sb-nap");
     assert!(nap[1].parse::<u32>().is_ok() && nap[2].parse::<u32>().unwrap() >= 20, "{out}");
@@ -91,7 +92,7 @@ fn runqlen_shows_the_cpu_for_which_tasks_wait() {
     needs([Need::Tracefs]);
     let out = run("runqlen.py", &[], SHARED_CPU);
     let cpu = row(&out, "0");
-    // Two tasks share the CPU, so one of them waits whenever both could run, but the one sleeps most of the time.
+    // Two tasks share the CPU, so one waits whenever both could run. But the napping task sleeps most of the time.
     let (waits, length): (u64, f64) = (cpu[1].parse().unwrap(), cpu[2].parse().unwrap());
     assert!(waits >= 20 && length < 2.0, "{out}");
     let all: u64 = row(&out, "all")[1].parse().unwrap();
@@ -131,6 +132,6 @@ fn offwake_follows_the_wakers_to_the_start_of_the_chain() {
     let after = |line: &str| out.lines().position(|other| other.trim_start().starts_with(line));
     let (waker, start) = (after("woken by ow-middle "), after("which waited for ow-first "));
     assert!(waker.is_some() && waker < start, "{out}");
-    // What the first one waits for is no task.
+    // The first task waits for a timer and for no task.
     assert!(!out.contains("which waited for (interrupt)"), "{out}");
 }

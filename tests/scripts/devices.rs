@@ -1,4 +1,4 @@
-//! Scripts about block devices, connections and files, with requests, connections and files that are known.
+//! Scripts about block devices, connections and files, on known requests, connections and files.
 
 use std::{fs, process::Command};
 
@@ -8,8 +8,8 @@ use crate::harness::{
     scripts::{objects, row, script, text},
 };
 
-/// Writes 5 times 8192 bytes to a device, each after the other, and flushes it twice. Then a read fails, because the file
-/// behind the device is empty.
+/// A program that writes 5 times 8192 bytes to a device, one after the other, and flushes the device twice. Then a read
+/// fails, because the file of the device is empty.
 const WRITES: &str = "
 import mmap, os, sys
 open('/proc/self/comm', 'w').write('bio-truth')
@@ -61,7 +61,7 @@ fn biolatency_has_a_histogram_for_each_operation() {
     for of in ["duration", "device"] {
         let (out, device) = on_device("biolatency.py", |_| ["--by", "dev", "--of", of].map(str::to_owned).to_vec());
         let number = device.strip_prefix("loop").unwrap();
-        // The count comes after the name of each histogram.
+        // The count follows the name of each histogram.
         assert_eq!(row(&out, &format!("7:{number}"))[1], "8", "{out}");
     }
     let (out, _) = on_device("biolatency.py", |_| ["--by", "op"].map(str::to_owned).to_vec());
@@ -77,7 +77,7 @@ fn biolatency_has_a_histogram_for_each_task_by_both_of_its_names() {
     }
 }
 
-/// Makes three connections, and one that is refused. Prints its ports.
+/// A program that makes three connections, and tries a fourth that is refused. It prints its ports.
 const CONNECTIONS: &str = "
 import socket
 listener = socket.create_server(('127.0.0.1', 0))
@@ -116,7 +116,7 @@ fn tcplife_shows_both_ends_of_each_connection() {
     assert!(!bad.contains(&ports[0]) && bad.contains(&ports[1]), "{bad}");
 }
 
-/// A server that does not read what it gets: its close() sends a reset. Prints its port.
+/// A server that does not read what it receives, so its close() sends a reset. It prints its port.
 const UNREAD: &str = "
 import select, socket
 listener = socket.create_server(('127.0.0.1', 0))
@@ -149,7 +149,7 @@ fn tcplife_shows_the_connections_that_a_server_resets_with_the_task_that_does_so
     assert!(server["end"] == "reset sent" && server["states"]["ESTABLISHED"].is_number(), "{json}");
 }
 
-/// Creates files and removes them, some in another process. The argument is the folder.
+/// A program that creates and removes files, some in another process. Its argument is the folder.
 const FILES: &str = "
 import ctypes, os, sys, time
 os.chdir(sys.argv[1])
@@ -206,7 +206,7 @@ fn filelife_shows_files_that_are_removed_and_counts_the_removals_that_it_cannot_
     let lines: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let paths: Vec<&str> = lines.iter().take(5).map(|words| words[6]).collect();
-    // A path may be relative where the file is created, and absolute where it is removed.
+    // A path may be relative in the call that creates the file, and absolute in the call that removes it.
     assert_eq!(paths, ["fl-own", "fl-relative", "fl-other", "fl-itself", "fl-at"].map(path), "{out}");
     assert!(lines[0][1].parse::<f64>().unwrap() >= 1000.0, "{out}");
     assert_eq!((lines[0][2], lines[0][3]), (lines[0][4], lines[0][5]), "{out}");

@@ -1,4 +1,4 @@
-//! `lockstat.py` and `memleak.py` beside programs that wait for known locks and leak known memory.
+//! `lockstat.py` and `memleak.py` on programs that wait for known locks and leak known memory.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::{
     sources::numbers,
 };
 
-/// Waits five times for a futex until the time limit of 20 ms is over, and wakes it up, which is no wait.
+/// A program that waits five times for a futex until the time limit of 20 ms, and then wakes it. The wake is no wait.
 const FUTEXES: &str = r#"
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -53,8 +53,8 @@ fn lockstat_shows_where_a_program_waits_for_a_futex() {
     assert!(out.ends_with("5 waits in 1 row\n\n"), "{out}");
 }
 
-/// Three threads: `slow` has the first lock, `middle` has the second one and waits for the first one, and `last` waits for
-/// the second one. `slow` gives its lock back when both wait, which /proc says. Prints its thread id.
+/// A program with three threads. `slow` holds the first lock. `middle` holds the second lock and waits for the first.
+/// `last` waits for the second lock. `slow` releases its lock when /proc shows that both wait. It prints its thread id.
 const CHAIN: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -145,14 +145,14 @@ fn lockstat_shows_waits_for_locks_of_the_kernel() {
     let writers: Vec<&Vec<&str>> = rows.iter().filter(|row| row.first() == Some(&"rwsem:W")).collect();
     let total: f64 = writers.iter().map(|row| row[2].parse::<f64>().unwrap()).sum();
     assert!(!writers.is_empty() && total > 0.0 && total <= took + 10.0, "{took}: {out}");
-    // The functions for locks themselves are not places.
+    // The functions that take locks are no places.
     assert!(rows.iter().all(|row| row.get(4).is_none_or(|place| !place.contains("slowpath"))), "{out}");
 }
 
 #[test]
 fn memleak_shows_the_messages_that_nobody_receives() {
     needs([Need::Tracefs]);
-    // Other tasks allocate too. If that is so much that events are lost, what is open is forgotten, and the run says nothing.
+    // Other tasks allocate too. If this causes a loss, open allocations are forgotten, and the run proves nothing.
     let runs = (0..10).map(|_| {
         let mut memleak = script("memleak.py");
         let output =
@@ -178,8 +178,8 @@ fn memleak_shows_the_messages_that_nobody_receives() {
     assert!(titles.len() == 1 && titles[0].ends_with(" bytes in 3 allocations"), "{titles:?} in {out}");
 }
 
-/// Allocates 10 times 12,345 bytes and frees 7 of them, and uses the other functions that allocate. With an argument, it then
-/// allocates without end.
+/// A program that allocates 10 times 12,345 bytes, frees 7 of them, and calls the other allocating functions. With an
+/// argument, it then allocates without end.
 const LEAKS: &str = r#"
 #include <stdlib.h>
 #include <unistd.h>
@@ -220,7 +220,7 @@ fn mallocleak_shows_the_memory_that_a_program_does_not_free() {
         let row = rows.iter().find(|row| frames(row)).unwrap_or_else(|| panic!("no {place} in {out}"));
         (row["bytes"].as_u64().unwrap(), row["count"].as_u64().unwrap())
     };
-    // The first frame is the function of libc. It may have other names too, and the next one may be missing.
+    // The first frame is the function of libc. It may have other names, and its caller may be missing.
     assert_eq!((of("leaks"), of("main").1 > 0), ((3 * 12345, 3), true), "{out}");
     let sums: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
     for size in [12300, 23456, 8192] {
@@ -228,7 +228,7 @@ fn mallocleak_shows_the_memory_that_a_program_does_not_free() {
     }
 }
 
-/// The row of README about memory that grows: a process that runs already, and leaks.
+/// README's row about growing memory: a process that runs already, and leaks.
 #[test]
 fn mallocleak_finds_the_leak_of_a_running_process() {
     needs([Need::Tracefs, Need::Compilers, Need::Uprobes]);
@@ -245,7 +245,7 @@ fn mallocleak_finds_the_leak_of_a_running_process() {
     let largest = rows.first().unwrap_or_else(|| panic!("{out}"));
     assert!(largest["chain"].as_array().unwrap().iter().any(|frame| frame == "leaks"), "{out}");
     assert!(largest["bytes"].as_u64().unwrap() > 10 * 12345, "{out}");
-    // memleak.py says that it is not the script for this, and names the other one.
+    // memleak.py says that it does not show the memory of programs, and names mallocleak.py.
     let out = text(script("memleak.py").args(["-q", "--exec", "true"]).output().unwrap());
     assert!(out.contains(" bytes of the kernel in ") && out.contains("mallocleak.py -p PID"), "{out}");
 }

@@ -1,4 +1,4 @@
-//! Runs the analysis scripts by their first lines, on workloads with known numbers of events.
+//! Runs the shipped scripts by their first lines, on workloads with known numbers of events.
 
 mod causes;
 mod devices;

@@ -1,4 +1,4 @@
-//! Tests `profile.py` and `faults.py` with programs whose shares are known.
+//! Tests `profile.py` and `faults.py` on programs with known shares.
 
 use std::{fs, path::Path};
 
@@ -18,12 +18,12 @@ fn counts_of<'a>(table: &'a str, function: &str) -> Vec<&'a str> {
     row.unwrap_or_else(|| panic!("no row {function} in\n{table}")).split_whitespace().collect()
 }
 
-/// Turns `70.1%` into tenths of a percent.
+/// Converts `70.1%` to tenths of a percent.
 fn tenths(share: &str) -> i32 {
     share.strip_suffix('%').unwrap().replace('.', "").parse().unwrap()
 }
 
-/// Spends 70 % of its CPU time in one function and 30 % in another. It measures this time itself.
+/// A program that spends 70 % of its CPU time in one function and 30 % in another, by its own measurement.
 const SEVENTY_THIRTY: &str = r#"
 #include <time.h>
 static long cpu_ms(void) {
@@ -57,13 +57,13 @@ fn profile_shares_time_out_to_functions() {
     let (burn, main) = (shares("burn (hot)"), shares("main (hot)"));
     let (seventy, thirty) = (shares("seventy (hot)"), shares("thirty (hot)"));
     assert!(main.0 > 0 && [burn.0, seventy.0, thirty.0] == [main.0; 3], "{out}");
-    // All time is below `main`, and most of it is in the loop of `burn`. The rest is in interrupts, which belong to other
-    // work on the machine.
+    // All time is below `main`, and most of it in the loop of `burn`. The rest is in interrupts for other work of the
+    // machine.
     assert!(main.2 > 950 && main.1 < 20 && burn.1 > 600 && seventy.1 < 20, "{out}");
     assert!(seventy.2.abs_diff(700) < 30 && thirty.2.abs_diff(300) < 30, "{out}");
     assert!((seventy.2 + thirty.2).abs_diff(burn.2) <= 1, "{out}");
 
-    // The graph has the same samples, each exactly once.
+    // The graph contains each sample exactly once.
     let lines = fs::read_to_string(&folded).unwrap();
     let stacks: Vec<(&str, u64)> = lines
         .lines()
@@ -82,7 +82,8 @@ fn profile_shares_time_out_to_functions() {
 
 const PAGES: u64 = 3000;
 
-/// Touches new pages in one function and pages of a file in another, and prints what the kernel counted meanwhile.
+/// A program that touches new pages in one function, and pages of a file in another. It prints how many faults the
+/// kernel counted.
 const TOUCH: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-//! Checks that each script says how to record the events that it needs, and that it works on such a recording.
+//! Checks that each script says how to record its events, and that it works on such a recording.
 
 use std::{
     fs,
@@ -17,20 +17,20 @@ use crate::{
     },
 };
 
-/// Programs that start and end, sleep, wake each other up and touch memory.
+/// Programs that start and exit, sleep, wake each other and touch memory.
 const WORK: &str = "sh -c 'for i in 1 2 3 4 5 6 7 8; do ls /usr/bin | cat >/dev/null; sleep 0.02; done'";
 
 /// The tasks that are recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tasks {
-    /// The tasks of the command. Other tasks are not recorded.
+    /// Only the tasks of the command.
     OfCommand,
     /// All tasks, because the return of a task to its CPU is an event of another task. The rings are large enough for a
     /// busy machine.
     All,
 }
 
-/// Returns two commands from a script's usage: the one that records, and the one that shows the recording.
+/// Returns two commands from a script's usage: the one that records, and the one that reads the recording.
 fn commands(usage: &str, tasks: Tasks) -> (String, String) {
     let usage = usage.replace("\\\n", "");
     let lines: Vec<&str> = usage.lines().map(str::trim).collect();
@@ -40,8 +40,8 @@ fn commands(usage: &str, tasks: Tasks) -> (String, String) {
     (record.replace(" -a ", instead), lines[at + 1].to_owned())
 }
 
-/// Returns the command of perf that the usage offers, and the command of perf-prof that it replaces. perf does not know
-/// sources.
+/// Returns perf's command from the usage, and the command of perf-prof that it replaces. perf does not support sources,
+/// so some scripts have none.
 fn in_perf(usage: &str) -> Option<(String, String)> {
     let usage = usage.split_whitespace().collect::<Vec<_>>().join(" ");
     let (before, after) = usage.split_once(" can be used instead of `")?;
@@ -81,9 +81,9 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
         by_both += usize::from(records[1].is_some());
         for record in records.into_iter().flatten() {
             let folder = tempfile::tempdir().unwrap();
-            // If stdout were a pipe, perf would write the recording to it. While another program on the machine asks
-            // for build ids of mappings, perf 6.1 takes its records for damaged, and aborts at its end. Then the
-            // recording is made again.
+            // stdout is no pipe, because perf would write the recording to a pipe. While another program on the machine
+            // requests build ids, perf 6.1 takes the kernel's records for damaged, and aborts at its end. Then the
+            // recording is repeated.
             let mut attempts = (0..20).map(|attempt: u64| {
                 thread::sleep(Duration::from_millis(100 * attempt.min(7)));
                 shell(folder.path(), &format!("{record} >/dev/null"))
@@ -94,7 +94,7 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
             assert!(fs::exists(folder.path().join("perf.data")).unwrap(), "{record}");
             let shown_by = shell(folder.path(), &format!("{show} {options}"));
             let (out, err) = (String::from_utf8_lossy(&shown_by.stdout), String::from_utf8_lossy(&shown_by.stderr));
-            // On a busy machine, some events may be lost, so messages about losses are allowed.
+            // Events may be lost on a busy machine, so messages about losses are allowed.
             assert!(shown_by.status.success() && !err.contains("Traceback"), "{record}; {show}: {err}");
             assert!(out.contains(shown), "{record}; {show}: {out}");
             for nothing in ["\n0 samples", "no waits", "\n0 calls", ": 0 wake-ups", "\n0 minor", "in 0 stacks"] {
@@ -105,7 +105,7 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
     assert!(!perf || by_both >= 5, "perf made {by_both} recordings");
 }
 
-/// For a recording, the script must not read the mappings of the processes that exist now.
+/// For a recording, the script must not read the mappings of processes that exist now.
 #[test]
 fn uprobe_latency_works_on_recordings_of_its_probes() {
     needs([Need::Tracefs, Need::Uprobes]);
@@ -130,7 +130,7 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
         assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
     };
     has_naps(&out);
-    // Recordings of the probes alone are read as spans.
+    // Recordings of single probes are read as spans.
     let recorded = shell(folder.path(), "perf-prof record -q -e uprobe:nap@./naps,uretprobe:nap@./naps -- ./naps");
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
     let mut command = script("uprobe_latency.py");
@@ -138,7 +138,7 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
     has_naps(&text(command.current_dir(folder.path()).output().unwrap()));
 }
 
-/// A recording has the names of probes, but not their files.
+/// A recording contains the names of probes, but not their files.
 #[test]
 fn a_file_that_the_recording_cannot_tell_is_reported() {
     needs([Need::Tracefs, Need::Uprobes]);
@@ -158,7 +158,7 @@ int main(void) { nap(); return 0; }
         assert_eq!((status, &*err), (Some(0), said), "{command}");
         assert!(out.contains("nap"), "{out}");
     }
-    // Without quotes, the path goes on to the end.
+    // Without quotes, the path extends to the end.
     let (status, _, err) =
         shown(folder, "perf-prof python --input perf.data -e 'uprobe:nap@./naps/common_pid>0/' s.py");
     let error = "uprobe:nap@./naps/common_pid>0/: ./naps/common_pid>0/ is not a program or library; put the path in \
@@ -201,7 +201,7 @@ fn scripts_of_wake_ups_ignore_other_events_in_a_recording() {
     }
 }
 
-/// If a recording has no such event, the script only prints a warning.
+/// If a recording contains no such event, the script only prints a warning.
 #[test]
 fn a_script_does_without_events_that_its_result_does_not_need() {
     needs([Need::Tracefs]);
@@ -243,7 +243,7 @@ fn a_script_does_without_events_that_its_result_does_not_need() {
             assert_eq!(err.matches(&warning).count(), 1, "{name}{jobs}: {err}");
             assert!(out.contains(sees) && out == serial, "{name}{jobs}: {out}");
         }
-        // Events that the user gives with -e must be in the recording.
+        // Events that the user selects with -e must be in the recording.
         let (status, _, err) = shown(folder, "wakeups.py --input perf.data -e sched:sched_wakeup_now");
         assert!(status == Some(1) && err.contains("sched:sched_wakeup_now is not in perf.data"), "{err}");
     }
@@ -280,8 +280,8 @@ fn a_script_says_how_to_record_the_events_that_it_needs() {
     }
 }
 
-/// The names of recorded events need not be those of the script's functions: `profile` is recorded as cpu-clock, and sources
-/// are made of others.
+/// Recorded events may have other names than the script's functions: `profile` is recorded as cpu-clock, and sources
+/// are made from other events.
 #[test]
 fn a_script_that_is_typed_behind_perf_prof_gets_the_events_of_its_first_line() {
     needs([Need::Tracefs]);
@@ -302,7 +302,7 @@ fn a_script_that_is_typed_behind_perf_prof_gets_the_events_of_its_first_line() {
     }
 }
 
-/// A script without `__without__` needs all events of its first line. Events that the user gives with -e are always
+/// A script without `__without__` needs all events of its first line. Events that the user selects with -e are always
 /// needed.
 #[test]
 fn a_script_needs_the_events_of_its_first_line() {
@@ -333,7 +333,7 @@ fn a_script_needs_the_events_of_its_first_line() {
     );
 }
 
-/// Without call chains, the tables are empty or have only tasks, so users must be told why.
+/// Without call chains, the tables are empty or contain only tasks, and the script has to say why.
 #[test]
 fn a_script_says_that_there_are_no_call_chains() {
     needs([Need::Tracefs]);
@@ -360,7 +360,7 @@ fn a_script_says_that_there_are_no_call_chains() {
         recorded(folder, &format!("-g -e {events}"));
         assert_eq!(said(&format!("{name} --input perf.data -i 50")), 0, "{name}");
     }
-    // In live tracing, the script says this only without -g.
+    // In a live run, the script says this only without -g.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/offcpu.py");
     for (options, times) in [("", 1), ("-g ", 0)] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tests `wakeups.py`, `runqlat.py` and `offcpu.py` with tasks that sleep, wait and are woken up.
+//! Tests `wakeups.py`, `runqlat.py` and `offcpu.py` on tasks that sleep, wait and are woken.
 
 use std::{
     fs, thread,
@@ -16,8 +16,8 @@ use crate::harness::{
 
 const ROUNDS: usize = 1000;
 
-/// Two tasks that take turns. With SCHED_FIFO on one CPU, neither runs before the other sleeps, so every byte wakes a
-/// task up.
+/// Two tasks that take turns. With SCHED_FIFO on one CPU, neither runs before the other sleeps. So each byte wakes a
+/// task.
 pub fn ping_pong() {
     pin_to_first();
     assert!(first_in_first_out());
@@ -53,7 +53,7 @@ pub fn ping_pong() {
 
 #[test]
 fn wakeups_counts_a_ping_pong_exactly() {
-    // This is checked in another thread, which keeps its real-time policy.
+    // This is checked in another thread, because the thread keeps its real-time policy.
     needs([Need::Tracefs]);
     if !thread::spawn(first_in_first_out).join().unwrap() {
         skip(Need::RealTime, "no real-time scheduling for us");
@@ -68,14 +68,14 @@ fn wakeups_counts_a_ping_pong_exactly() {
 
 const SLEEPS: u64 = 50;
 
-/// Returns how often this thread or a process started to run on a CPU, as the kernel counts it: this is the third
-/// number of `schedstat`.
+/// Returns the number of times that this thread or a process started to run on a CPU, as the kernel counts it: the
+/// third number in `schedstat`.
 fn arrivals(who: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{who}/schedstat")).unwrap();
     text.split_whitespace().nth(2).unwrap().parse().unwrap()
 }
 
-/// Sleeps while another process is busy on the same CPU, and prints what the kernel counted for both.
+/// Sleeps while another process computes on the same CPU. Prints what the kernel counted for both.
 pub fn sleeps() {
     pin_to_first();
     named(c"rq-busy");
@@ -117,7 +117,7 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
         let true_count: u64 = row(&truth, name)[1].parse().unwrap();
         let waits: u64 = histograms.iter().filter(|(command, _)| command == name).map(|(_, count)| count).sum();
         assert!(true_count >= if name == "rq-sleep" { SLEEPS } else { 1 }, "{truth}");
-        // Before and after the kernel's count is read, a task may wait a few more times.
+        // A task may wait a few more times before and after the kernel's count is read.
         assert!(
             (true_count..true_count + 10).contains(&waits),
             "{name}: {waits} waits, the kernel counted {true_count}\n{out}"
@@ -125,7 +125,7 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
     }
 }
 
-/// With --comm or --tid, the waits of other tasks do not count as missed.
+/// With --comm or --tid, waits of other tasks do not count as missed.
 #[test]
 fn runqlat_counts_missed_starts_of_waits_only_for_selected_tasks() {
     needs([Need::Tracefs]);
@@ -145,7 +145,8 @@ print(script.counts['unpaired'])
     assert!(out.starts_with("1\n1\n"), "{out}");
 }
 
-/// Returns (command, waits) for each histogram. Checks that the rows of each histogram add up to its waits.
+/// Returns the command and the number of waits of each histogram. Checks that the rows of each histogram add up to this
+/// number.
 fn histograms(text: &str) -> Vec<(String, u64)> {
     let mut found: Vec<(String, u64)> = Vec::new();
     let mut sum = 0;
@@ -172,7 +173,7 @@ fn histograms(text: &str) -> Vec<(String, u64)> {
 
 const NAPS: u64 = 20;
 
-/// Sleeps in a task with its own name, and prints how long all sleeps took.
+/// Sleeps in a task with its own comm. Prints how long all sleeps took.
 pub fn naps() {
     // The sleeper and a busy thread stay on one CPU, so it is never idle: some kernels do not trace how an idle CPU
     // switches to a task.
@@ -216,9 +217,9 @@ fn offcpu_adds_up_the_naps_of_a_sleeper() {
         assert!(stack.starts_with("napper;") && stack.contains(";do_nanosleep_[k];schedule_[k]"), "{stack}")
     });
     let sum: u64 = asleep.map(|(_, us)| us.parse::<u64>().unwrap()).sum();
-    // Each nap begins a little before the task leaves the CPU, and may lose a microsecond by rounding.
+    // A nap begins a little before the task leaves the CPU, and rounding may take a microsecond.
     assert!((NAPS * 9_500..=took).contains(&sum), "{sum} us in {lines}, the sleeper measured {took} us");
-    // The tables of all intervals add up to the same time.
+    // The tables of the intervals add up to the same time.
     let tables = out.lines().filter_map(|line| line.split_once(" off CPU in ")).map(|(time, _)| microseconds(time));
     assert!(tables.sum::<u64>().abs_diff(sum) <= sum / 100, "{out}");
     assert!(out.contains(" do_nanosleep\n") && !out.contains("_[k]"), "{out}");
@@ -228,13 +229,13 @@ fn offcpu_adds_up_the_naps_of_a_sleeper() {
     assert!(svg.contains("<title>do_nanosleep (") && svg.contains(" us, 100.00%)"), "{svg}");
 }
 
-/// Parses times such as `1.5 s` and `1.5 ms`.
+/// Converts a time such as `1.5 s` or `1.5 ms` to microseconds.
 fn microseconds(shown: &str) -> u64 {
     let (number, unit) = shown.trim().split_once(' ').unwrap();
     (number.parse::<f64>().unwrap() * if unit == "s" { 1e6 } else { 1e3 }) as u64
 }
 
-/// The time between the exit of a task and the start of the next task with the same number is not off-CPU time.
+/// The time between the exit of a task and the start of the next task with its id is not time off CPU.
 #[test]
 fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
     needs([Need::Tracefs]);
@@ -258,14 +259,14 @@ print(script.report.table, [event.prev_pid for _, _, event in script.left.values
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
 }
 
-/// A task that naps, and how long, in microseconds.
+/// Returns the time off CPU of the command `sleep`, in microseconds.
 fn nap_of(out: &str) -> u64 {
     let line = out.lines().find(|line| line.ends_with("  sleep")).unwrap_or_else(|| panic!("no sleep in {out}"));
     microseconds(&line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
 }
 
-/// Repeats a run until its output has what is expected. Some kernels do not report all switches to perf events: perf itself
-/// does not see them either. Then the script says that switches are missing.
+/// Repeats a run until its output is as expected. Some kernels do not report all switches to perf events, and perf
+/// itself lacks them too. The script then says that switches are missing.
 fn with_all_switches(run: impl Fn() -> String, is_expected: impl Fn(&str) -> bool) -> String {
     for _ in 0..30 {
         let shown = run();
@@ -277,7 +278,7 @@ fn with_all_switches(run: impl Fn() -> String, is_expected: impl Fn(&str) -> boo
     panic!("switches were missing in all runs");
 }
 
-/// The events that show the end of a wait belong to other tasks, which the script has to see too.
+/// The events that end a wait belong to other tasks, so the script has to receive these events too.
 #[test]
 fn a_command_selects_the_tasks_that_wait() {
     needs([Need::Tracefs]);
@@ -296,7 +297,7 @@ fn a_command_selects_the_tasks_that_wait() {
     assert!(commands.iter().all(|(command, _)| own(command)), "{shown}");
 }
 
-/// The options of perf-prof and those of the script have the same meaning, live and in a recording.
+/// The options of perf-prof and of the script select the same tasks, live and in a recording.
 #[test]
 fn a_process_and_a_thread_select_the_tasks_that_wait() {
     needs([Need::Tracefs]);
@@ -314,15 +315,14 @@ fn a_process_and_a_thread_select_the_tasks_that_wait() {
     let tasks = |out: &str| -> Vec<String> { histograms(out).into_iter().map(|(command, _)| command).collect() };
     assert_eq!(tasks(&of_thread), ["sh"], "{of_thread}");
     assert_eq!(recorded("--tid"), of_thread);
-    // The process itself, without its children.
+    // The process itself is selected, without its children.
     assert_eq!(recorded("--pid"), of_thread);
     let of_process = recorded("-p");
     assert!(tasks(&of_process).contains(&"sleep".to_owned()) && tasks(&of_process).contains(&"sh".to_owned()));
     let live = std::thread::scope(|scope| {
         let live = scope.spawn(|| shown(&["-t", &id]));
         std::thread::sleep(Duration::from_millis(1500));
-        // The run ends with the thread.
-        // SAFETY: the child was not reaped yet.
+        // The run ends when the thread exits.
         unsafe { libc::kill(busy.0.id() as i32, libc::SIGKILL) };
         live.join().unwrap()
     });
@@ -373,7 +373,7 @@ switch(1, 5, 6)
 print(script.counts['unseen'])
 ";
     for name in ["runqlat.py", "offcpu.py"] {
-        // A made-up event has no stack that offcpu.py could count.
+        // A made event has no stack that offcpu.py could count.
         let table = if name == "offcpu.py" {
             "class Table:\n    def add(self, *_): pass\nscript.report.table = Table()"
         } else {
@@ -384,7 +384,7 @@ print(script.counts['unseen'])
     }
 }
 
-/// The kernel gives events of a task that exits no process.
+/// The kernel sets no process id in events of an exiting task.
 #[test]
 fn offcpu_knows_the_process_of_a_task_that_exits() {
     needs([Need::Tracefs]);
@@ -405,7 +405,7 @@ for tid, pid in (5, -1), (5, 7), (5, 8), (6, -1):
     assert_eq!(out, "1\n1\n0\n0\n");
 }
 
-/// Events after the end of the last interval have a table of their own, so all tables add up to the whole run.
+/// Events after the last interval are in a table of their own, so all tables add up to the whole run.
 #[test]
 fn wakeups_after_the_last_interval_have_a_table() {
     needs([Need::Tracefs]);
@@ -424,7 +424,7 @@ script.__exit__()
     assert_eq!(titles[1..], ["after the last interval: 2 wake-ups, 1 task", "whole run: 3 wake-ups, 1 task"]);
 }
 
-/// A loss on one CPU says nothing about tasks that left another one. What a loss may have made wrong is counted.
+/// A loss on one CPU does not affect tasks that left another CPU. Waits that a loss may have made wrong are counted.
 #[test]
 fn a_loss_drops_the_waits_of_its_own_cpu_only() {
     needs([Need::Tracefs]);

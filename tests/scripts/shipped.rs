@@ -1,4 +1,4 @@
-//! The scripts that are part of the program are listed, and run by their names.
+//! The scripts that are part of the program are listed, and run by name.
 
 use std::{fs, path::Path};
 

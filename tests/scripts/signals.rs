@@ -1,4 +1,4 @@
-//! `signals.py` beside tasks that send each other known signals.
+//! `signals.py` on tasks that send each other known signals.
 
 use crate::harness::{
     machine::{Need, needs},
@@ -6,10 +6,10 @@ use crate::harness::{
     task::named,
 };
 
-/// How many signals `sig-sender` sends to `sig-target`.
+/// The number of signals that `sig-sender` sends to `sig-target`.
 const SENT: i32 = 5;
 
-/// A task that sends signals to its child, and a child that the kernel ends. Prints their ids.
+/// A task that sends signals to its child, and a child that the kernel kills. It prints their ids.
 pub fn signals() {
     named(c"sig-sender");
     // SAFETY: the children of the forks only call functions that may be called after a fork.
@@ -39,7 +39,7 @@ pub fn signals() {
     }
 }
 
-/// The ids that the workload printed: sender, target and faulty task.
+/// Returns the ids that the workload printed: sender, target, and the child that causes a fault.
 fn ids(out: &str) -> Vec<&str> {
     out.lines().find_map(|line| line.strip_prefix("ids ")).unwrap().split(' ').collect()
 }
@@ -49,7 +49,7 @@ fn signals_names_the_sender_and_the_target_of_each_signal() {
     needs([Need::Tracefs]);
     let out = on_workload("signals.py", &[], "signals");
     let ids = ids(&out);
-    // The time is the first word.
+    // The first word is the time.
     let lines = |signal: &str| -> Vec<String> {
         let words = out.lines().map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" "));
         words.filter(|line| line.starts_with(&format!("{signal} "))).collect()
@@ -85,7 +85,7 @@ fn signals_prints_in_several_processes_what_it_prints_in_one() {
     let output = record.args(work).output().unwrap();
     assert!(output.status.success());
     let ids = ids(std::str::from_utf8(&output.stdout).unwrap()).into_iter().map(str::to_owned).collect::<Vec<_>>();
-    // A selected task has the signals that it sends and those that it gets.
+    // For a selected task, the signals that it sends and those that it gets are shown.
     for id in &ids[..2] {
         let shown = text(script("signals.py").args(["--input", &file, "-p", id, "--signal", "USR1"]).output().unwrap());
         assert_eq!(shown.matches(" SIGUSR1 ").count(), SENT as usize, "{id}: {shown}");
@@ -100,7 +100,7 @@ fn signals_prints_in_several_processes_what_it_prints_in_one() {
     }
 }
 
-/// A recording may not say the time of day. Its signals are shown nevertheless.
+/// A recording may not contain the time of day. Its signals are still shown.
 #[test]
 fn signals_without_a_time_of_day_are_shown() {
     needs([Need::Tracefs]);
@@ -116,7 +116,7 @@ script.signal__signal_generate(event(**sent, group=1, _realtime=None))
     assert_eq!(words, ["--:--:--.---", "SIGUSR1", "a", "5", "b", "6", "delivered"]);
 }
 
-/// The kernel sends SIGPIPE with the code of kill(), but to one thread. A task may also send it to itself.
+/// The kernel sends SIGPIPE with the code of kill(), but to one thread. A task may also send SIGPIPE to itself.
 #[test]
 fn a_write_to_a_closed_pipe_is_a_signal_of_the_kernel() {
     needs([Need::Tracefs]);

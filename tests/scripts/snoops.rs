@@ -1,4 +1,4 @@
-//! Scripts that show single calls and checks, with programs that make known ones.
+//! Scripts that show single calls and checks, on programs that make known ones.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     scripts::{objects, script, text},
 };
 
-/// Runs a program in Python. Returns what it and the script print, and the lines of it as words, without their times.
+/// Runs a program in Python. Returns the output of the program and the script, and its lines as words without times.
 fn lines(name: &str, options: &[&str], program: &str) -> (String, Vec<String>) {
     let out = text(script(name).args(options).args(["--exec", "python3", "-c", program]).output().unwrap());
     let words = |line: &str| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
@@ -16,7 +16,7 @@ fn lines(name: &str, options: &[&str], program: &str) -> (String, Vec<String>) {
     (out, lines)
 }
 
-/// Sends signals to itself, to its child and to its child when it has ended. Prints the ids of both.
+/// A program that sends signals to itself, to its child, and to the child's id after its exit. It prints both ids.
 const KILLS: &str = "
 import os, signal, time
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -40,7 +40,7 @@ fn killsnoop_shows_each_call_and_its_error() {
     let (out, lines) = lines("killsnoop.py", &[], KILLS);
     let ids = out.lines().find_map(|line| line.strip_prefix("ids ")).unwrap();
     let (parent, child) = ids.split_once(' ').unwrap();
-    // What follows is the task that created it.
+    // The parent, which follows in each line, is the task that created the sender.
     let of_parent = |text: String| format!("python3 {parent} {text}");
     let mut expected = vec![of_parent(format!("SIGUSR1 python3 {parent} ignored")); 3];
     expected.push(of_parent(format!("0 {child} exists")));
@@ -51,7 +51,7 @@ fn killsnoop_shows_each_call_and_its_error() {
     assert!(sent.len() == expected.len() && sent.iter().zip(&expected).all(is_expected), "{sent:?} {out}");
 }
 
-/// The program kill ends at once; what started it is the answer.
+/// The program kill exits at once. What started it is interesting.
 #[test]
 fn killsnoop_shows_the_script_that_started_the_sender() {
     needs([Need::Tracefs]);
@@ -68,7 +68,7 @@ fn killsnoop_shows_the_script_that_started_the_sender() {
     assert!(by_itself["sender"].as_str().unwrap().ends_with(&format!("({script})")), "{out}");
 }
 
-/// When the lines are printed, the parent has executed another program, or has ended together with the sender.
+/// When the lines are printed, the parent has executed another program, or has exited together with the sender.
 #[test]
 fn killsnoop_names_the_parent_that_ran_when_the_signal_was_sent() {
     needs([Need::Tracefs]);
@@ -78,7 +78,7 @@ fn killsnoop_names_the_parent_that_ran_when_the_signal_was_sent() {
         fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    // The script has run for longer than it takes to read its arguments.
+    // The script runs longer than it takes to read its arguments.
     let start = "sleep 100 & sleep 0.5; /bin/kill -TERM $!; ";
     for (name, end) in [("executes.sh", "exec sleep 1"), ("ends.sh", "exit 0")] {
         let path = script_with(name, &format!("{start}{end}\n"));
@@ -90,7 +90,7 @@ fn killsnoop_names_the_parent_that_ran_when_the_signal_was_sent() {
     }
 }
 
-/// Changes its root folder as root, and then fails to do so as another user.
+/// A program that changes its root folder as root, and then fails to do so as another user.
 const CHROOTS: &str = "
 import os
 for _ in range(5):
@@ -120,7 +120,7 @@ fn capable_counts_checks_and_refusals() {
     }
 }
 
-/// Opens files in several ways, and fails to open some. `fopen` with a wrong mode makes no system call.
+/// A program that opens files in several ways, and fails to open some. `fopen` with a wrong mode makes no system call.
 const OPENS: &str = r#"
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -141,11 +141,11 @@ int main(void) {
 fn opensnoop_shows_the_paths_that_programs_open() {
     needs([Need::Tracefs, Need::Compilers, Need::Bpf]);
     let folder = tempfile::tempdir().unwrap();
-    // No function of libc can be probed.
+    // The program is static, so no function of libc can be probed.
     let program = compile(folder.path(), "opens", OPENS, &["-O0", "-static"]);
     let shown = |options: &[&str]| {
         let out = text(script("opensnoop.py").args(options).arg("--exec").arg(&program).output().unwrap());
-        // The time of day, the process and the duration are left out, and what the loader opens before.
+        // The time of day, the process and the duration are removed, and so are the files that the loader opens.
         let words = |line: &str| line.split_whitespace().skip(4).collect::<Vec<_>>().join(" ");
         let lines: Vec<String> = out.lines().map(words).filter(|line| !line.is_empty()).collect();
         (lines, out)
@@ -164,8 +164,8 @@ fn opensnoop_shows_the_paths_that_programs_open() {
     assert!(!out.contains("/dev/null"), "{out}");
 }
 
-/// Opens a file by a relative path, by a path relative to another folder, and by a system call of its own. Then it is in
-/// another folder, and ends.
+/// A program that opens a file by a relative path, by a path relative to another folder, and by a direct system call.
+/// It then moves to another folder, and exits.
 const RELATIVE: &str = "
 import ctypes, os, sys
 os.chdir(sys.argv[1])
@@ -198,11 +198,11 @@ fn opensnoop_shows_absolute_paths_of_relative_ones() {
     let objects = objects(&out);
     let object = |path: &str| objects.iter().filter(|object| object["path"] == path).count();
     assert_eq!((object(&format!("{path}/there")), object(&format!("{path}/here"))), (1, 1), "{out}");
-    // Also the call that libc does not make.
+    // This call was made without libc.
     assert_eq!(object(&format!("{path}/itself")), 1, "{out}");
 }
 
-/// The program goes to another folder before its line is printed, and comes to its first folder by a descriptor.
+/// A program that moves to another folder before its line is printed, and returns to its first folder by a descriptor.
 const MOVES: &str = "
 import os, sys
 os.chdir(sys.argv[1] + '/a')
@@ -232,7 +232,8 @@ fn filelife_shows_paths_in_the_folder_in_which_the_process_was() {
     assert!(out.contains(&format!("{path}/b/other\n")) && !out.contains("/job"), "{out}");
 }
 
-/// Reads three times from a socket to which nobody writes, until the read ends by its time limit, and sleeps twice.
+/// A program that reads three times from a socket to which nobody writes, until the time limit of the read. It also
+/// sleeps twice.
 const SLOW: &str = "
 import os, socket, struct, time
 one, other = socket.socketpair()
@@ -263,7 +264,7 @@ fn slowcalls_shows_the_arguments_and_the_error_of_slow_calls() {
     let (reads, out) = calls(&[], "read(");
     let reads: Vec<&(f64, String)> = reads.iter().filter(|(_, text)| text.contains("count=4321")).collect();
     assert_eq!(reads.len(), 3, "{out}");
-    // The kernel may take a time limit for a tick shorter than it is.
+    // The kernel may shorten a time limit by a tick.
     assert!(reads.iter().all(|(ms, text)| *ms >= 35.0 && text.ends_with(", count=4321) = EAGAIN")), "{out}");
     assert!(!out.contains("nanosleep(") && out.contains(" of clock_nanosleep ("), "{out}");
     let (sleeps, out) = calls(&["--call", "clock_nanosleep", "-g"], "clock_nanosleep(");
@@ -273,7 +274,7 @@ fn slowcalls_shows_the_arguments_and_the_error_of_slow_calls() {
     assert!(out.matches("([kernel.kallsyms])").count() >= 2, "{out}");
 }
 
-/// Sends packets to itself. Each one raises a soft interrupt, which runs before the call returns.
+/// A program that sends packets to itself. Each packet raises a soft interrupt, which runs before the call returns.
 const PACKETS: &str = "
 import socket
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -290,6 +291,6 @@ fn irqlat_counts_the_soft_interrupts_of_packets() {
     let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
     let row = rows.iter().find(|row| row.starts_with(&["soft", "NET_RX"])).unwrap_or_else(|| panic!("{out}"));
     let [count, total, longest] = [2, 3, 4].map(|at| row[at].parse::<f64>().unwrap());
-    // On a busy machine, a thread of the kernel may run a part of them.
+    // On a busy machine, a kernel thread may handle some of the packets.
     assert!(count >= 20.0 && total >= longest && longest > 0.0, "{out}");
 }

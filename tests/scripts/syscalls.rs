@@ -1,4 +1,4 @@
-//! Tests `syscalls.py` with a process that makes a known number of calls.
+//! Tests `syscalls.py` with a process that makes a known number of system calls.
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ fn syscalls_counts_calls_and_errors_exactly() {
     assert!(row(&out, "unlinkat").contains(&format!("ENOENT:{RMDIRS}").as_str()), "{out}");
     assert!(row(&out, "openat").contains(&format!("ENOTDIR:{OPENS}").as_str()), "{out}");
     assert!(!row(&out, "getppid").iter().any(|word| word.contains(':')), "{out}");
-    // `env` itself was executed before the events started.
+    // The exec of `env` itself happened before the events were enabled.
     assert_eq!(counted("execve"), 1, "{out}");
     let table = out.lines().skip_while(|line| !line.starts_with("SYSCALL")).skip(1);
     let rows = table.take_while(|line| !line.contains(" calls of "));
@@ -53,7 +53,7 @@ fn syscalls_counts_calls_and_errors_exactly() {
     assert_eq!(total.split(' ').next().unwrap().parse::<usize>().unwrap(), sum, "{out}");
 }
 
-/// `clone` returns in the child, too, but the child did not call it.
+/// `clone` also returns in the child, which did not call it.
 #[test]
 fn syscalls_counts_a_fork_once() {
     needs([Need::Tracefs]);
@@ -72,7 +72,7 @@ fn syscalls_has_a_row_for_each_process_and_says_what_it_leaves_out() {
     assert!(out.contains(" more with a larger --top"), "{out}");
 }
 
-/// A thread that makes calls on two CPUs in turn, and prints how long it did so.
+/// A thread that makes calls on two CPUs in turn, and prints for how long.
 pub fn moves() {
     let began = Instant::now();
     // SAFETY: sets of CPUs are plain data, and the calls read and write no more than them.
@@ -90,7 +90,7 @@ pub fn moves() {
     println!("\nmoves {}", began.elapsed().as_nanos());
 }
 
-/// All calls of a thread together do not take longer than the thread ran.
+/// The calls of a thread together cannot take longer than the thread ran.
 #[test]
 fn syscalls_times_calls_of_a_thread_that_moves() {
     needs([Need::Tracefs]);

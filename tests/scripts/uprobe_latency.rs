@@ -1,4 +1,4 @@
-//! Tests `uprobe_latency.py` with programs that measure their own calls.
+//! Tests `uprobe_latency.py` on programs that measure their own calls.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Measures its own calls, and prints their number and their time: `NAME COUNT NANOSECONDS`.
+/// A program that measures its own calls, and prints their number and time: `NAME COUNT NANOSECONDS`.
 const MEASURED: &str = r#"
 #include <stdio.h>
 #include <time.h>
@@ -68,11 +68,11 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
     };
     let ((count, mean), (own_count, own_time)) = (seen("nap"), own("naps"));
     assert_eq!(count, own_count, "{out}");
-    // The program's times include the cost of the probes around the calls, the script's times do not. Neither is less
-    // than a nap, but the two clocks may run at slightly different speeds.
+    // The program's times include the cost of the probes around the calls, and the script's times do not. Both are at
+    // least as long as a nap, but the two clocks may run at slightly different speeds.
     assert!((4_950_000..=own_time / own_count * 101 / 100).contains(&mean), "{out}");
 
-    // Each of ten nested calls takes no longer than the outermost.
+    // Each of ten nested calls is at most as long as the outermost call.
     let ((count, mean), (own_count, own_time)) = (seen("nested"), own("nests"));
     assert_eq!(count, own_count, "{out}");
     assert!(mean > 0 && mean * 30 <= own_time * 101 / 100, "{out}");
@@ -102,8 +102,8 @@ int main(void) { for (int i = 0; i < 5; i++) outer(); return 0; }
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "deep", DEEP, FRAMES);
     let out = latencies(&program, &["outer", "deep"]);
-    // The outermost calls return: 63 of `deep` within one of `outer`. Where a call is on the stack says which one it is, so
-    // the calls up to the sleeping one are as long as the sleep. The deeper ones have no return.
+    // Only the outermost calls return: 63 of `deep` within one of `outer`. The stack pointer identifies a call. So the
+    // calls up to the sleeping one are as long as the sleep, and the deeper calls have no return.
     let deep = row(&out, "deep:");
     assert!(deep[1] == "315" && deep[7].parse::<f64>().unwrap() > 2950.0, "{out}");
     let histogram = out.split("deep: ").nth(1).unwrap().lines().skip(2).take_while(|line| !line.is_empty());
@@ -113,7 +113,7 @@ int main(void) { for (int i = 0; i < 5; i++) outer(); return 0; }
         (least >= 2048).then(|| rest.split_whitespace().next()?.parse::<u64>().ok())?
     });
     assert!(slow.sum::<u64>() >= 200, "{out}");
-    // Those of the last round are still open, as nothing has taken their places.
+    // The calls of the last round are still open, because no other call has taken their places on the stack.
     assert!(out.contains("(calls that are not timed, because their return was not reported or events were lost: 148)"));
     assert!(!out.contains("not counted"), "{out}");
     let outer = row(&out, "outer:");
@@ -161,7 +161,7 @@ int main(void) {
         assert_eq!(words[1], calls, "{out}");
         assert!(words[7].parse::<f64>().unwrap() < 1_000_000.0, "{out}");
     }
-    // Each call that ended by longjmp() stayed open until the next call took its place.
+    // A call that ended by longjmp() stays open until the next call takes its place on the stack.
     assert!(out.contains("not reported or events were lost: 150)") && !out.contains("not counted"), "{out}");
 }
 
@@ -174,7 +174,7 @@ fn latencies(program: &Path, functions: &[&str]) -> String {
     text(command.arg("--exec").arg(program).output().unwrap())
 }
 
-/// A probe is not a call.
+/// A probe is no call, so the script names the selector for calls.
 #[test]
 fn uprobe_latency_says_which_function_to_select() {
     needs([Need::Tracefs, Need::Uprobes]);

@@ -8,7 +8,7 @@ use crate::harness::{
     scripts::{script, text},
 };
 
-/// An error at the end of the run would come too late: the results would be lost.
+/// At the end of the run, the error would come too late, and the results would be lost.
 #[test]
 fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
     needs([Need::Tracefs]);
@@ -62,7 +62,7 @@ fn scripts_explain_themselves() {
         let err = String::from_utf8(wrong.stderr).unwrap();
         assert_eq!(wrong.status.code(), Some(2), "{err}");
         assert!(err.contains("unrecognized arguments: --no-such-option\n") && wrong.stdout.is_empty(), "{err}");
-        // The commands that are no scripts take a command there.
+        // perf-prof's own commands take a command after `--`, but scripts do not.
         let command = script(name).args(["--", "sh", "-c", "a b"]).output().unwrap();
         let err = String::from_utf8(command.stderr).unwrap();
         assert_eq!(command.status.code(), Some(2), "{err}");
@@ -70,7 +70,7 @@ fn scripts_explain_themselves() {
     }
 }
 
-/// A negative number of rows would leave out the last rows, and count them wrongly.
+/// A negative number of rows would leave out the last rows and count them wrongly.
 #[test]
 fn numbers_out_of_range_are_wrong_usage() {
     needs([Need::Tracefs]);
@@ -103,7 +103,7 @@ fn is_refused(name: &str, option: &str, value: &str, why: &str) {
     assert!(err.contains(why), "{name} {option}={value}: {err}");
 }
 
-/// A script without a docstring has only perf-prof's help.
+/// If a script has no docstring, perf-prof's help is shown.
 #[test]
 fn help_of_a_script_with_a_first_line_is_the_scripts_then_says_where_perf_profs_is() {
     for name in ["runqlat.py", "profile.py"] {
@@ -118,7 +118,7 @@ fn help_of_a_script_with_a_first_line_is_the_scripts_then_says_where_perf_profs_
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.py");
     fs::write(&path, "#!/usr/bin/env -S perf-prof python -e a:b\n'''Title.'''\n").unwrap();
-    // What is typed is `perf-prof python`, so its help is shown.
+    // The user typed `perf-prof python`, so its help is shown.
     let typed = text(Command::new(tested_program()).args(["python", "--help"]).arg(&path).output().unwrap());
     assert!(typed.contains("--exec") && !typed.contains("Title."), "{typed}");
     let started = ["python", "-e", "a:b", path.to_str().unwrap(), "--help"];
@@ -127,14 +127,14 @@ fn help_of_a_script_with_a_first_line_is_the_scripts_then_says_where_perf_profs_
     assert!(text(Command::new(tested_program()).args(started).output().unwrap()).contains("--exec"));
 }
 
-/// Returns the blocks of Python in a document.
+/// Returns the Python blocks of a document.
 fn python_blocks(document: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
     let blocks = text.split("```python\n").skip(1);
     blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// Returns `system:name` for each handler in a script whose event exists in this kernel. Aliases are left out.
+/// Returns `system:name` for each handler in a script whose event exists in this kernel, without aliases.
 fn handled_events(script: &str) -> Vec<String> {
     let names = script.lines().filter_map(|line| line.strip_prefix("def ")?.strip_suffix("(event):")?.split_once("__"));
     let there = |(system, name): &(&str, &str)| {
@@ -157,7 +157,7 @@ fn examples_in_the_documents_run() {
             fs::write(directory.path().join("example.py"), &example).unwrap();
             let mut command = Command::new(tested_program());
             command.current_dir(&directory).args(["python", "-i", "50", "-e", &events.join(","), "example.py"]);
-            // This opens files, fails to open files, wakes up tasks and allocates memory.
+            // The command opens files, fails to open files, wakes tasks and allocates memory.
             let work = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /nonexistent /tmp | cat; done >/dev/null 2>&1";
             text(command.args(["--exec", "sh", "-c", work]).output().unwrap());
             ran += 1;

@@ -1,5 +1,5 @@
-//! Sources with a command and `-a`, or with selected tasks and `--all-cpus`: the spans of all tasks are delivered while the
-//! command runs.
+//! Sources with a command and `-a`, or with selected tasks and `--all-cpus`. The spans of all tasks are delivered while
+//! the command runs.
 
 use std::process::{Child, Command};
 

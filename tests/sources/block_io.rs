@@ -1,4 +1,4 @@
-//! `block-io`, with requests of known sectors and sizes to a loop device.
+//! The source `block-io`, on requests of known sectors and sizes to a loop device.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -11,8 +11,8 @@ use crate::harness::{
     run::{perf_prof, said, stdout},
 };
 
-/// Makes requests one after the other, and prints for each `truth OP SECTOR BYTES ERROR NS`. NS is the time that the
-/// call took. The arguments are the device and the file behind it.
+/// A program that makes requests one after the other, and prints for each `truth OP SECTOR BYTES ERROR NS`. NS is the
+/// time of the call. The arguments are the device and the file behind it.
 const REQUESTS: &str = r#"
 import fcntl, mmap, os, struct, sys, threading, time
 device, image = sys.argv[1:]
@@ -102,7 +102,8 @@ fn a_request_has_its_sector_its_size_and_its_task() {
     assert_eq!(rows(&out, "counts"), [["True"]], "{out}");
 }
 
-/// The completions of the reads of four sectors are left out, as those in interrupts of an idle CPU are on some machines.
+/// The recording lacks the completions of reads of four sectors. On some machines, completions in interrupts of an idle
+/// CPU are missing like this.
 #[test]
 fn requests_whose_completions_were_not_delivered_are_missing() {
     needs([Need::Tracefs, Need::LoopDevices]);
@@ -126,7 +127,7 @@ fn requests_whose_completions_were_not_delivered_are_missing() {
         };
         let (text, json) = (top(&[]), top(&["--json"]));
         let total = objects(&stdout(&json)).pop().unwrap();
-        // `dd` looks at more than what it copies.
+        // `dd` also reads other sectors.
         assert!(total["events"].as_u64() >= Some(20 - missing), "{total}");
         assert_eq!(total["partial"], missing != 0, "{total}");
         assert_eq!(stdout(&text).starts_with("total: at least "), missing != 0, "{}", stdout(&text));
@@ -137,9 +138,9 @@ fn requests_whose_completions_were_not_delivered_are_missing() {
     }
 }
 
-/// Writes to a device that has no FUA: each write needs a flush after its data, and the call itself makes another one. Then
-/// appends to a file of ext4, whose journal writes need a flush before and after their data. Prints what the kernel counted
-/// meanwhile: the flushes of the device, and their time in ms.
+/// A program that writes to a device without FUA. Each write needs a flush after its data, and the call itself makes
+/// another one. Then it appends to a file on ext4, whose journal writes need a flush before and after their data. It
+/// prints what the kernel counted: the flushes of the device, and their time in ms.
 const FLUSHES: &str = r#"
 import mmap, os, subprocess, sys
 device, folder = sys.argv[1:]
@@ -200,7 +201,7 @@ fn a_flush_for_a_journal_is_a_request_and_the_write_that_needs_it_waits_for_it()
     std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
     let device = LoopDevice::new(&image);
     let number = device.0.strip_prefix("/dev/loop").unwrap();
-    // Threads of the kernel make the flushes and write the journal.
+    // Kernel threads make the flushes and write the journal, so all tasks are recorded.
     let path = folder.path().join("events.data");
     let mut record = perf_prof(&["record", "-q", "-a", "-e", "block-io", "-o"]);
     let record = record.arg(&path).args(["--", "python3"]).args([program.as_path(), Path::new(&device.0), &mount]);
@@ -213,13 +214,13 @@ fn a_flush_for_a_journal_is_a_request_and_the_write_that_needs_it_waits_for_it()
     let [counted, ms] = numbers("truth")[..] else { panic!("{out}") };
     let [seen, ns] = numbers("flushes")[..] else { panic!("{out}") };
     assert_eq!(seen, counted, "{out}");
-    // The kernel counts from the moment at which it makes the flush, and rounds each time down.
+    // The kernel counts from the start of a flush, and rounds each time down.
     assert!(ns / 1_000_000 <= ms + 1 && ns / 1_000_000 + ms / 5 + 100 >= ms, "{out}");
     let [after, before_and_after] = numbers("writes")[..] else { panic!("{out}") };
     assert!(after >= 20 && before_and_after >= 20, "{out}");
 }
 
-/// Writes to the device and flushes it, 20 times.
+/// A program that writes to the device and flushes it, 20 times.
 const SYNCS: &str = "
 import os, sys
 device = os.open(sys.argv[1], os.O_RDWR)
@@ -228,11 +229,12 @@ for at in range(20):
     os.fsync(device)
 ";
 
-/// The ends of flushes and of waits for them are left out, as those in interrupts of an idle CPU are on some machines.
+/// The recording lacks the ends of flushes and of waits for them. On some machines, ends in interrupts of an idle CPU
+/// are missing like this.
 #[test]
 fn flushes_whose_ends_were_not_delivered_are_missing_and_no_other_end_is_theirs() {
     needs([Need::Tracefs, Need::LoopDevices]);
-    // The image is on a device of its own, whose ends of flushes must not be hidden.
+    // The image is on a device of its own, whose ends of flushes must not be missing.
     let _awake = Awake::new();
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -252,10 +254,10 @@ fn flushes_whose_ends_were_not_delivered_are_missing_and_no_other_end_is_theirs(
         let mut top = perf_prof(&["top", "--json", &selector, "--by", "rwbs", "--input"]);
         let total = objects(&stdout(&top.arg(&path).output().unwrap())).pop().unwrap();
         assert_eq!(total["partial"], seen == 0, "{total}");
-        // The waits of the task are spans too, as many as flushes.
+        // The task's waits for flushes are spans too, as many as flushes.
         assert_eq!(total["events"], 2 * seen, "{total}");
         if seen == 0 {
-            // The last flush has no later one that could show that it is over.
+            // No later flush shows that the last flush is over.
             let tasks = total["incomplete_tasks"].as_array().unwrap();
             let of_python = tasks.iter().find(|task| task["comm"] == "python3").unwrap();
             assert!((19..=20).contains(&of_python["missing"].as_u64().unwrap()), "{total}");

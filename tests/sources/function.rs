@@ -1,4 +1,4 @@
-//! `function:NAME@FILE`, with a program whose calls are known.
+//! The source `function:NAME@FILE`, on a program with known calls.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -14,7 +14,7 @@ use crate::harness::{
 #[cfg(target_arch = "x86_64")]
 use crate::harness::{counting::objects, run::stdout};
 
-/// The argument is the name of the function that is called.
+/// A program whose argument is the name of the function to call.
 const CALLS: &str = r#"
 #include <pthread.h>
 #include <setjmp.h>
@@ -66,7 +66,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Prints the result of each call, whether it took at least 20 ms, and its place in the order of the calls' begins.
+/// A script that prints the result of each call, whether the call took at least 20 ms, and its position in the order of
+/// the begins.
 const SCRIPT: &str = "
 import perf_prof
 
@@ -89,7 +90,7 @@ fn program(folder: &Path) -> std::path::PathBuf {
     compile(folder, "calls", CALLS, &options)
 }
 
-/// Returns what the script prints for a function of the program, which gets this argument.
+/// Returns what the script prints for a function of the program. `argument` is the program's argument.
 fn calls(function: &str, argument: &str) -> String {
     needs([Need::Tracefs, Need::Uprobes, Need::Compilers]);
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +104,7 @@ fn recursive_calls_end_in_their_order() {
     let out = calls("factorial", "factorial");
     let seen = rows(&out, "seen");
     for (row, (result, begin)) in seen.iter().zip([("1", "4"), ("2", "3"), ("6", "2"), ("24", "1"), ("120", "0")]) {
-        // The innermost call sleeps.
+        // The innermost call sleeps, so all calls around it are as long.
         assert_eq!(row, &["function:factorial", "factorial", result, "True", begin, "True"], "{out}");
     }
     assert_eq!(rows(&out, "counts"), [["5", "5", "0", "0"]], "{out}");
@@ -140,7 +141,7 @@ fn a_return_that_the_kernel_does_not_report_ends_no_other_call() {
     assert_eq!(seen.len(), 3 * 64, "{out}");
     for (at, row) in seen.iter().enumerate() {
         let (round, depth) = (at / 64, 64 - at % 64);
-        // Only the calls that returned are in the order of the begins.
+        // The order of the begins only includes calls that returned.
         let begin = (64 * round + depth - 1).to_string();
         assert_eq!((row[2], row[4]), (depth.to_string().as_str(), begin.as_str()), "{out}");
     }
@@ -160,7 +161,7 @@ def __sample__(e):
     let selector = format!("function:factorial@{}//stack/", program.display());
     let outcome = Run::script(script).event(selector).exec([program.as_os_str(), OsStr::new("factorial")]).run();
     assert_eq!((outcome.stdout.lines().count(), outcome.status), (5, 0), "{}{}", outcome.stdout, outcome.stderr);
-    // At the first instruction of a function, its own frame is there, and that of its caller may be missing.
+    // At the first instruction of a function, its own frame is known, and the caller's frame may be missing.
     for (line, result) in outcome.stdout.lines().zip(["1", "2", "6", "24", "120"]) {
         let words: Vec<&str> = line.split(' ').collect();
         assert!(words[0] == result && words[1] != "0" && (result == "120" || words[2] == "True"), "{}", outcome.stdout);
@@ -184,7 +185,7 @@ def __sample__(e): print(e.name, e.comm)
     );
 }
 
-/// Has the function that each simple statement of a PostgreSQL client comes to.
+/// A program with the function to which all simple statements of PostgreSQL clients lead.
 #[cfg(target_arch = "x86_64")]
 const STATEMENTS: &str = r#"
 #include <unistd.h>
@@ -213,7 +214,7 @@ fn one_line_gives_the_latency_of_each_statement_by_its_text() {
     assert_eq!([row(0), row(1), row(2)].map(|(_, count)| count).iter().sum::<u64>(), 7);
     assert_eq!(row(0), ("select * from slow", 3));
     assert!(rows[0]["total"].as_u64() > Some(60_000_000), "{rows}");
-    // The text is a field like all others, in filters too.
+    // The text is a field like all others, also in filters.
     let quoted = program.display().to_string();
     let filtered =
         format!("function:exec_simple_query@\"{quoted}\"/q ~ \"*slow\" && n == 9/q=+0(%di):string/n=%si:s32/");

@@ -1,5 +1,5 @@
-//! Spans that are missing because the kernel did not deliver events, and reported no loss. The recordings of these tests
-//! were made with a filter that leaves out the switches to one task.
+//! Spans that are missing because the kernel delivered no event and reported no loss. The recordings of these tests
+//! were made with a filter that drops the switches to one task.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use super::replay;
 
 const NAPS: usize = 8;
 
-/// Records the naps of `napper`. `filter` is that of the switches.
+/// Records the naps of `napper`. `filter` is the filter of the switches.
 fn recording(folder: &Folder, filter: &str) -> PathBuf {
     needs([Need::Tracefs]);
     let path = folder.path("naps.data");
@@ -24,7 +24,7 @@ fn recording(folder: &Folder, filter: &str) -> PathBuf {
         "sched:sched_switch/{filter}/,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new,\
          raw_syscalls:sys_enter,raw_syscalls:sys_exit"
     );
-    // Beside tasks that compute, each nap is between two other tasks.
+    // Other tasks compute on all CPUs, so each nap is between two other tasks.
     let _awake = Awake::new();
     let naps = format!("comm napper {}", "sleep-ms 20 ".repeat(NAPS));
     let output = perf_prof(&["record", "-q", "-a", "-m", "1024", "-e", &events, "-o"])
@@ -62,7 +62,7 @@ fn tables_of_spans_with_missing_switches_say_so() {
     }
 }
 
-/// stdout and stderr are the same pipe, as they are the same terminal for most users.
+/// stdout and stderr are one pipe, as most users have both on one terminal.
 #[test]
 fn the_tasks_that_lack_spans_are_named_once() {
     let folder = Folder::new();
@@ -103,7 +103,7 @@ def __exit__():
     }
 }
 
-/// Each nap of another length, so that a span over two of them would be too long.
+/// All naps differ in length, so a span over two naps would be too long.
 #[test]
 fn no_span_reaches_over_a_switch_that_was_not_delivered() {
     let folder = Folder::new();
@@ -116,7 +116,7 @@ fn no_span_reaches_over_a_switch_that_was_not_delivered() {
         let spans = trace(&format!("{source}/comm=napper/"));
         assert!(spans.iter().all(|span| span["duration"].as_u64().unwrap() < 20_000_000), "{source}: {spans:?}");
     }
-    // Without the switch to it, the task runs from no known time on. It sleeps until it is woken.
+    // Without the switch to the task, it is not known when it starts to run. It sleeps until it is woken.
     let states: Vec<_> = trace("task-state/comm=napper/");
     assert!(states.iter().all(|span| span["state"] != "running"), "{states:?}");
     let longest = states.iter().map(|span| span["duration"].as_u64().unwrap()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `irq` and `softirq`.
+//! The sources `irq` and `softirq`.
 
 use std::{net::UdpSocket, time::Instant};
 
@@ -10,10 +10,10 @@ use crate::harness::{
     task::named,
 };
 
-/// Compares the interrupts of the devices with those that the kernel counts in /proc/interrupts. An event between the
-/// two readings was counted. What was counted happened between the start of the first and the end of the second, but not
-/// all of it is delivered: perf-prof leaves out what interrupts perf-prof itself. Writes around the page cache cause
-/// interrupts.
+/// A script that compares the interrupts of devices with the kernel's counts in /proc/interrupts. Each event between
+/// the two readings was counted. Each counted interrupt happened between the start of the first and the end of the
+/// second reading. Not all of these are delivered, because perf-prof leaves out interrupts of its own threads. Writes
+/// around the page cache cause interrupts.
 const DEVICES: &str = r#"
 import collections, subprocess, sys, time
 
@@ -70,8 +70,8 @@ fn the_interrupts_of_devices_are_those_that_the_kernel_counts() {
 
 const PACKETS: usize = 200;
 
-/// Sends packets to itself. Each one raises a soft interrupt, which runs before the call returns. Prints how long all
-/// took in ns.
+/// Sends packets to itself. Each packet raises a soft interrupt, which runs before the call returns. Prints how long
+/// all took, in ns.
 pub fn packets() {
     named(c"packet-truth");
     let start = Instant::now();
@@ -112,7 +112,8 @@ def __exit__():
         "packets",
     );
     let [runs, ns] = numbers(&lines[0])[..] else { panic!("{lines:?}") };
-    // On a busy machine, a thread of the kernel may run a part of them. The others run in the task, one after the other.
+    // On a busy machine, a kernel thread may handle some packets. The others are handled in the task, one after the
+    // other.
     assert!((PACKETS / 10..=2 * PACKETS).contains(&(runs as usize)), "{lines:?}");
     assert!(ns <= numbers(&own[0])[0] + MS, "{ns} of {own:?}");
 }

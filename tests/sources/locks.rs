@@ -1,4 +1,4 @@
-//! `lock`.
+//! The source `lock`.
 
 use std::{sync::Barrier, thread, time::Instant};
 
@@ -7,8 +7,8 @@ use crate::harness::task::{gettid, named};
 
 const THREADS: usize = 6;
 
-/// Threads change the mappings of their process, for which they need one lock: `mmap_lock`. Prints for each of them its
-/// thread id and how long it took in ns.
+/// Threads change the mappings of their process, for which they need the lock `mmap_lock`. Prints for each thread its
+/// id and the time in ns.
 pub fn workload() {
     let start = Barrier::new(THREADS);
     let change = || {

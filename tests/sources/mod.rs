@@ -1,4 +1,4 @@
-//! Built-in sources: real events of workloads with known truths, live and from a recording.
+//! Built-in sources: real events of workloads with known results, live and from a recording.
 
 mod all_tasks;
 pub mod allocations;
@@ -26,8 +26,8 @@ use crate::harness::{
     workload::words,
 };
 
-/// Runs a script on a selector live, and then on the recording that was made meanwhile. Both must print the same. The
-/// selector selects the tasks of the workload by their names, because the recording has the events of all tasks.
+/// Runs a script on a selector live, and then on the recording of this run. Both must print the same. The selector
+/// selects the tasks of the workload by comm, because the recording contains the events of all tasks.
 pub fn live_and_recorded(script: &str, selector: &str, operations: &str, expect: Expect) {
     needs([Need::Tracefs]);
     let live = Run::script(script).event(selector).options(["--record", "r.data"]).workload(operations);
@@ -39,7 +39,8 @@ pub fn live_and_recorded(script: &str, selector: &str, operations: &str, expect:
     assert_eq!((replayed.stdout, replayed.status), (outcome.stdout, 0), "{}", replayed.stderr);
 }
 
-/// Does the same with a command, which prints what is true in lines that begin with `truth`. Returns the output.
+/// Like [`live_and_recorded`], but with a command, which prints the true values in lines that begin with `truth`.
+/// Returns the output.
 #[track_caller]
 pub fn command_live_and_recorded(script: &str, selector: &str, command: &[&OsStr]) -> String {
     let live = Run::script(script).event(selector).options(["--record", "r.data"]).exec(command);
@@ -52,7 +53,7 @@ pub fn command_live_and_recorded(script: &str, selector: &str, command: &[&OsStr
     outcome.stdout
 }
 
-/// Returns the words after the first one of each line that begins with `first`.
+/// Returns the other words of each line that begins with `first`.
 pub fn rows<'a>(out: &'a str, first: &str) -> Vec<Vec<&'a str>> {
     let words = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     words.filter(|words| words.first() == Some(&first)).map(|words| words[1..].to_vec()).collect()
@@ -63,9 +64,9 @@ pub fn replay(script: &str, selector: &str, recording: &Path, options: &[&str]) 
     Run::script(script).event(selector).options(input).options(options).run()
 }
 
-/// Runs a script on a selector beside a workload of the name `work`, and then on the recording that was made meanwhile.
-/// Both must print the same. Returns the lines of the script, and what the workload printed in lines that begin with
-/// `own`. The rings are large enough for the events of a busy machine.
+/// Runs a script on a selector while the workload `work` runs, and then on the recording of this run. Both must print
+/// the same. Returns the lines of the script, and the lines of the workload that begin with `own`. The rings are large
+/// enough for the events of a busy machine.
 pub fn beside_own(script: &str, selector: &str, work: &str) -> (Vec<String>, Vec<String>) {
     needs([Need::Tracefs]);
     let live =
@@ -81,7 +82,7 @@ pub fn beside_own(script: &str, selector: &str, work: &str) -> (Vec<String>, Vec
     (owned(of_script), owned(own))
 }
 
-/// A millisecond in ns: how far the clock of a workload may be from that of the events.
+/// A millisecond in ns: the largest difference between the clocks of a workload and of events.
 pub const MS: u64 = 1_000_000;
 
 pub fn numbers(line: &str) -> Vec<u64> {

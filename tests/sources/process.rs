@@ -1,4 +1,4 @@
-//! `process`, with children that end in known ways.
+//! The source `process`, on children that end in known ways.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::harness::{
     machine::{Need, needs},
 };
 
-/// Starts children one after the other, and prints for each its name, its id, its exit code and the signal that ended
-/// it, as waitpid() says them: `truth NAME ID CODE SIGNAL`.
+/// A program that starts children, one after the other. For each, it prints its name, its id, its exit code, and the
+/// signal that ended it, from waitpid(): `truth NAME ID CODE SIGNAL`.
 const CHILDREN: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Prints the members of each process, and the numbers of spans.
+/// A script that prints the members of each process, and the numbers of spans.
 const SCRIPT: &str = "
 import perf_prof
 
@@ -133,7 +133,7 @@ fn a_process_has_its_exit_code_or_its_signal_and_who_sent_it() {
     needs([Need::Tracefs, Need::Compilers]);
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "children", CHILDREN, &["-O1", "-pthread"]);
-    // The shell has a name that begins like those of the children.
+    // The comm of the shell starts like those of the children.
     let shell = folder.path().join("t-shell");
     std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
     let out = command_live_and_recorded(SCRIPT, "process/comm=t-*/", &[program.as_os_str(), shell.as_os_str()]);
@@ -161,7 +161,7 @@ fn a_process_has_its_exit_code_or_its_signal_and_who_sent_it() {
             name => (name, "-"),
         };
         assert_eq!((words[0], words[5], words[6]), (comm, file, "True"), "{out}");
-        // It had this name when it created the process.
+        // The parent had this comm when it created the process.
         assert_eq!((words[7], words[8]), ("True", "children"), "{name}: {out}");
         let sender = match signal.as_str() {
             "-" => ["-", "-1", "0"],
@@ -171,7 +171,7 @@ fn a_process_has_its_exit_code_or_its_signal_and_who_sent_it() {
         };
         assert_eq!(words[9..12], sender, "{name}: {out}");
     }
-    // Threads are not processes.
+    // Threads are no processes.
     assert_eq!(seen.len(), truths.len(), "{out}");
     assert_eq!(rows(&out, "counts"), [["True"]], "{out}");
 }

@@ -1,7 +1,7 @@
-//! The sources that are made of the scheduler's events.
+//! The sources that are made from the scheduler's events.
 //!
-//! On some machines, perf gets no events of the idle task of a CPU, so no CPU is idle beside the workloads. Other tasks
-//! of the machine may be hidden like this, so a few of the switches and wakeups may be missing.
+//! On some machines, perf gets no events of a CPU's idle task, so no CPU is idle during these workloads. Other tasks
+//! may be affected too, so a few switches and wakeups may be missing.
 
 use expect_test::expect;
 
@@ -92,7 +92,7 @@ def __exit__():
     );
 }
 
-/// The same is counted in Python, from the switches and wakeups themselves.
+/// A Python script computes the same from switches and wakeups.
 #[test]
 fn a_wait_for_a_cpu_is_charged_to_the_tasks_that_ran_meanwhile() {
     needs([Need::Tracefs]);
@@ -142,7 +142,7 @@ def __exit__():
     }
 }
 
-/// Each of the sources opens its own events, so the recording has each event several times.
+/// Each source opens its own events, so the recording contains each event several times.
 #[test]
 fn each_source_of_a_recording_takes_an_event_once() {
     needs([Need::Tracefs]);
@@ -166,7 +166,7 @@ def __exit__():
         let numbers =
             |line: &str| -> Vec<u64> { line.split(' ').skip(1).map(|number| number.parse().unwrap()).collect() };
         let alone = replay(script, source, &recording, &["-q"]);
-        // The first copy of the events need not start and end with that of another source.
+        // The copies of the events of two sources need not start and end at the same moment.
         for (own, other) in numbers(alone.stdout.trim_end()).into_iter().zip(numbers(counts)) {
             assert!(own.abs_diff(other) <= 5 + other / 20, "{source}: {} and {counts}", alone.stdout);
         }

@@ -1,4 +1,4 @@
-//! `signal`.
+//! The source `signal`.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,13 +9,13 @@ use std::{
 use super::{MS, beside_own, numbers};
 use crate::harness::task::{gettid, named};
 
-/// The processes of all tests here have the same name.
+/// The processes of all tests in this file have the same comm, so the tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Sends signals to itself and to its child. The first one is blocked for 30 ms. Prints its process id, that of the
-/// child, and how long the first one took in ns.
+/// Sends signals to itself and to its child. The first signal is blocked for 30 ms. Prints its process id, the child's,
+/// and how long the first signal took, in ns.
 pub fn workload() {
     named(c"sig-truth");
     // SAFETY: the set and the handler live as long as the process, and the child only waits.
@@ -28,7 +28,7 @@ pub fn workload() {
         libc::sigaddset(&mut set, libc::SIGUSR1);
         libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
         let start = Instant::now();
-        // The second one is pending already, and the third one is ignored.
+        // The second signal is already pending, and the third one is ignored.
         for signal in [libc::SIGUSR1, libc::SIGUSR1, libc::SIGUSR2] {
             libc::kill(libc::getpid(), signal);
         }
@@ -39,7 +39,7 @@ pub fn workload() {
         let child = libc::fork();
         if child == 0 {
             libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-            // It stays blocked: SIGTERM ends the process.
+            // The signal stays blocked, and SIGTERM ends the process.
             libc::kill(libc::getpid(), libc::SIGUSR1);
             libc::raise(libc::SIGSTOP);
             libc::_exit(1);

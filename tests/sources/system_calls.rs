@@ -1,4 +1,4 @@
-//! `syscall`.
+//! The source `syscall`.
 
 use expect_test::expect;
 
@@ -47,7 +47,7 @@ def syscall(e): print(e.name, e.errno)
     );
 }
 
-/// The return of rt_sigreturn() has another number than its entry: it restores the registers of the interrupted code.
+/// rt_sigreturn() restores the registers of the interrupted code, so its exit has another number than its entry.
 #[test]
 fn the_return_from_a_signal_handler_ends_its_call() {
     needs([Need::Tracefs]);

@@ -1,4 +1,4 @@
-//! `tcp`, with connections that begin and end in known ways.
+//! The source `tcp`, on connections that begin and end in known ways.
 
 use std::ffi::OsStr;
 
@@ -9,8 +9,8 @@ use crate::harness::{
     script::Run,
 };
 
-/// Makes connections, and prints for each end: `truth ROLE SADDR SPORT DADDR DPORT STATES RESET RETRANSMITS`. The first
-/// argument is the address of all of them.
+/// A program that makes connections, and prints for each end: `truth ROLE SADDR SPORT DADDR DPORT STATES RESET
+/// RETRANSMITS`. The first argument is the address of all connections.
 const CONNECTIONS: &str = r#"
 import select, socket, struct, sys, time
 host = sys.argv[1]
@@ -106,7 +106,7 @@ client.close()
 truth('client', own, other, 'SYN_SENT', '-', count)
 "#;
 
-/// Prints the members of each connection. In the names of states, the times are left out.
+/// A script that prints the members of each connection. The names of states are printed without times.
 const SCRIPT: &str = "
 import perf_prof
 
@@ -131,14 +131,14 @@ fn address() -> String {
 #[test]
 fn a_connection_has_both_ends_and_its_states() {
     needs([Need::Tracefs]);
-    // A packet is sent again by a timer, in a soft interrupt.
+    // A timer in a soft interrupt sends a packet again.
     let _awake = Awake::new();
     let host = address();
     let mapped = format!("::ffff:{host}");
     let file = tempfile::NamedTempFile::with_suffix(".py").unwrap();
     std::fs::write(file.path(), CONNECTIONS).unwrap();
     let command = [OsStr::new("python3"), file.path().as_os_str(), OsStr::new(&host)];
-    // The first end of the queued connection has no port of its own choice.
+    // The first end of the queued connection has no process.
     let selector = format!("tcp/(saddr == \"{host}\" || saddr == \"{mapped}\") && pid > 0/");
     let out = command_live_and_recorded(SCRIPT, &selector, &command);
     let (seen, truths) = (rows(&out, "seen"), rows(&out, "truth"));
@@ -146,12 +146,12 @@ fn a_connection_has_both_ends_and_its_states() {
     let retransmits = truths[15][7].parse::<u32>().unwrap();
     assert!(retransmits > 0, "{out}");
     for truth in &truths {
-        // The other end's reset closed the server's end, so no event tells its process.
+        // The other end's reset closed the server's end, so no event shows its process.
         let is_without_owner = truth[0] == "server" && truth[6] == "received";
         assert_eq!(seen.iter().filter(|row| row == &truth).count(), usize::from(!is_without_owner), "{truth:?}: {out}");
     }
     for (check, row) in rows(&out, "check").iter().zip(&seen) {
-        // The connection that nobody accepts is reset when the program ends, and with it the listener.
+        // The connection that is never accepted is reset when the program ends and closes the listener.
         let is_queued = row[0] == "server" && row[3] == "127.0.0.1";
         let has_slept = row[5].contains("FIN_WAIT2") || row[5].contains("LAST_ACK") || is_queued;
         let slept = if has_slept { "True" } else { "False" };
@@ -173,7 +173,8 @@ fn a_connection_that_the_other_end_reset_has_no_process() {
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     let truths = rows(&outcome.stdout, "truth");
     let truth = truths.iter().find(|row| row[0] == "server" && row[6] == "received").unwrap();
-    // The selected task is not known to be that of this connection. The recording has all connections.
+    // The selected task is not known to own this connection, so it is not shown. The recording contains all
+    // connections.
     assert!(!rows(&outcome.stdout, "seen").contains(truth), "{}", outcome.stdout);
     let selector = format!("tcp/saddr == \"{host}\" && pid == -1 && comm == \"\"/");
     let replayed = replay(SCRIPT, &selector, &live.path("r.data"), &[]);

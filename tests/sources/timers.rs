@@ -1,4 +1,4 @@
-//! `hrtimer`.
+//! The source `hrtimer`.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::harness::{
 const SLEEPS: usize = 20;
 const SLEEP: Duration = Duration::from_millis(3);
 
-/// Sleeps. Prints its thread id and how long each sleep took in ns.
+/// Sleeps. Prints its thread id, and how long each sleep took, in ns.
 pub fn workload() {
     named(c"timer-truth");
     let slept = [(); SLEEPS].map(|()| {
@@ -41,13 +41,13 @@ def hrtimer(e):
     );
     let own = numbers(&own[0]);
     let timers: Vec<Vec<u64>> = lines.iter().map(|line| numbers(line)).collect();
-    // A timer that interrupts perf-prof itself is left out.
+    // Timers that interrupt perf-prof itself are left out.
     assert!((SLEEPS / 2..=SLEEPS).contains(&timers.len()), "{lines:?}");
     let slept = *own[1..].iter().max().unwrap();
     for timer in &timers {
         let [starter, waited, late, duration] = timer[..] else { panic!("{lines:?}") };
         assert_eq!(starter, own[0]);
-        // The time at which a timer fires is computed before it is started.
+        // A timer's expiry is computed before the timer is started.
         assert!(waited <= slept + MS && late <= waited, "{timer:?} of {slept}");
         assert!(waited - late <= SLEEP.as_nanos() as u64 + MS && duration <= slept + MS, "{timer:?} of {slept}");
     }

@@ -1,4 +1,5 @@
-//! `kvm-exit`, from a recording of a host with the formats of Linux 6.18: a test cannot count on virtual machines.
+//! The source `kvm-exit`, on a recording with the formats of Linux 6.18, because test machines may lack virtual
+//! machines.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ use crate::{
     replay::made::NATIVE,
 };
 
-/// The formats that are shipped with perf-prof: those of a host with Intel's or AMD's processors.
+/// The formats that perf-prof ships, which include those of hosts with Intel and AMD processors.
 const FORMATS: &[u8] = include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst");
 const NAMES: [&str; 2] = ["kvm_exit", "kvm_entry"];
 const EXIT: usize = 0;
@@ -27,7 +28,7 @@ const ENTRY: usize = 1;
 const VMX: i128 = 1;
 const SVM: i128 = 2;
 
-/// A sample: the event, the thread of the virtual CPU, the CPU, the time in us, and fields that are not 0.
+/// A sample: the event, the thread of the virtual CPU, the CPU, the time in us, and the fields that are not 0.
 type KvmSample<'a> = (usize, u32, u32, u64, &'a [(&'a str, i128)]);
 
 /// Writes a recording with these samples. Returns its path.
@@ -45,7 +46,7 @@ fn recording(folder: &Folder, samples: &[KvmSample<'_>]) -> String {
         texts.iter().flat_map(|text| [u64s(&[text.len() as u64]), text.as_bytes().to_vec()].concat()).collect();
     let mut tracing = NATIVE.tracing_data_of(b"kvm\0", 2, &sized);
     tracing.resize(tracing.len().next_multiple_of(8), 0);
-    // The size of this record does not count the data behind it.
+    // The size in this record's header does not include the data after the record.
     let head = [u32s(&[PERF_RECORD_HEADER_TRACING_DATA]), [0u16, 12].map(u16::to_ne_bytes).concat()].concat();
     let mut made = Made::new(attr(&parsed[EXIT]));
     made.attrs.push(attr(&parsed[ENTRY]));
@@ -61,8 +62,8 @@ fn recording(folder: &Folder, samples: &[KvmSample<'_>]) -> String {
     folder.write("kvm.data", &made.pipe()).to_str().unwrap().to_owned()
 }
 
-/// Two virtual CPUs of one machine, and one of another machine with the number 0 too. The first one goes to another CPU
-/// while the host does its work. The last exit has no entry.
+/// Two virtual CPUs of one machine, and virtual CPU 0 of another machine. The first one moves to another CPU while the
+/// host works. The last exit has no entry.
 const SAMPLES: &[KvmSample<'static>] = &[
     (ENTRY, 11, 0, 5, &[("rip", 0x10)]),
     (EXIT, 11, 0, 10, &[("exit_reason", 30), ("isa", VMX), ("guest_rip", 0x1000), ("info1", 0x3f8_0001)]),

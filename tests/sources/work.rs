@@ -1,4 +1,4 @@
-//! `workqueue`.
+//! The source `workqueue`.
 
 use std::{ffi::c_int, time::Instant};
 
@@ -7,8 +7,8 @@ use crate::harness::task::{gettid, named};
 
 const BYTES: usize = 20;
 
-/// Writes single bytes to a pseudo terminal, and reads each one at its other end. Work of the kernel brings it there
-/// (`flush_to_ldisc()` in drivers/tty/tty_buffer.c). Prints its thread id and how long all took in ns.
+/// Writes single bytes to a pseudo terminal, and reads each byte at the other end. Work of the kernel transfers it
+/// (`flush_to_ldisc()` in drivers/tty/tty_buffer.c). Prints its thread id, and how long all bytes took, in ns.
 pub fn workload() {
     named(c"work-truth");
     let start = Instant::now();
@@ -16,7 +16,7 @@ pub fn workload() {
     println!("\nown {} {}", gettid(), start.elapsed().as_nanos());
 }
 
-/// Each byte is work of its own, because the next one is written when it has come.
+/// Each byte causes its own work, because the next byte is written after it was read.
 pub fn write_through_a_terminal(bytes: usize) {
     // SAFETY: the values that the calls write live across them.
     unsafe {

@@ -1,10 +1,10 @@
-//! Aggregators in the place of handlers of spans.
+//! Aggregators as handlers of spans.
 
 use expect_test::expect;
 
 use super::{PAIR, getsid, live_and_recorded};
 
-/// Three spans. The second one has at least 20 ms, and one is open at the end.
+/// Returns the operations for three spans. The second span lasts at least 20 ms. A fourth span is open at the end.
 fn operations() -> String {
     format!("comm tables call 1 {} call 2 sleep-ms 20 {} call 3 {} call 4", getsid(1), getsid(2), getsid(3))
 }
@@ -48,7 +48,7 @@ def __exit__():
     );
 }
 
-/// The function in Python sees the same spans after the aggregators.
+/// After the aggregators, a Python function receives the same spans.
 #[test]
 fn a_table_is_equal_to_that_of_a_function() {
     let script = "

@@ -9,7 +9,7 @@ use crate::harness::{
     script::{CALL, Run},
 };
 
-/// Prints everything about spans that is not in their fields.
+/// A script that prints everything about spans that is not in their fields.
 const DESCRIBE: &str = "
 from perf_prof import Count
 
@@ -22,8 +22,8 @@ def describe(e):
             print(type(part).__name__, part._time, part._realtime, part._comm, part._tid, part._callchain)
 ";
 
-/// Runs a script that pickles spans and describes them, and then one that reads them in another process. Both must print
-/// the same. Returns the lines.
+/// Runs a script that pickles and describes spans, and then a script that reads them in another process. Both must
+/// print the same. Returns the lines.
 #[track_caller]
 fn pickled(selector: &str, handler: &str, operations: &str) -> Vec<String> {
     needs([Need::Tracefs]);
@@ -64,7 +64,7 @@ raise SystemExit(0)
     written.stdout.lines().map(str::to_owned).collect()
 }
 
-/// Returns how many lines contain a text.
+/// Returns the number of lines that contain a text.
 fn with(lines: &[String], text: &str) -> usize {
     lines.iter().filter(|line| line.contains(text)).count()
 }
@@ -73,7 +73,7 @@ fn with(lines: &[String], text: &str) -> usize {
 fn another_process_has_both_events_of_a_span() {
     let operations = format!("comm copied call 1 {} call 2 {} call 3", getsid(1), getsid(2));
     let lines = pickled(&format!("{PAIR}//key=pid/open/"), "span__pair", &operations);
-    // Three spans and two that the aggregator kept, each with a line for itself. One has no end.
+    // Three spans, and two that the aggregator kept, each with a line for itself. One has no end.
     let of = |class: &str| lines.iter().filter(|line| line.starts_with(class)).count();
     assert_eq!((of("syscalls__sys_enter_getpgid "), of("span__pair ")), (5, 5), "{lines:?}");
     assert!(of("syscalls__sys_enter_getsid ") >= 3 && with(&lines, " copied ") == lines.len(), "{lines:?}");
@@ -89,7 +89,7 @@ fn the_call_chains_of_both_events_are_in_a_copy() {
 
 #[test]
 fn events_between_are_in_a_copy() {
-    // On some machines, perf gets no events of the idle task of a CPU.
+    // On some machines, perf gets no events of a CPU's idle task.
     let _awake = Awake::new();
     let lines = pickled("offcpu", "offcpu", "sleep-ms 5 sleep-ms 5 sleep-ms 5");
     assert!(with(&lines, "sched__sched_waking ") > 0 && with(&lines, "sched__sched_switch ") > 1, "{lines:?}");

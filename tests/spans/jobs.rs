@@ -1,5 +1,5 @@
-//! Spans with `--jobs`: several processes make the same spans as one, although spans begin in one part of the recording
-//! and end in another.
+//! Spans with `--jobs`: several processes make the same spans as one process, although spans begin in one part of the
+//! recording and end in another.
 
 use std::{path::Path, process::Command};
 
@@ -13,7 +13,7 @@ use crate::harness::{
     script::{Outcome, Run},
 };
 
-/// Prints each span, and the counts at the end.
+/// A script that prints each span, and the counts at the end.
 const SCRIPT: &str = "
 import perf_prof
 
@@ -31,8 +31,8 @@ def __exit__():
     print(perf_prof.stats()['events']['span:pair'])
 ";
 
-/// Returns operations that begin and end spans with 24 keys. Some keys begin again before they end, some end twice, and
-/// some stay open for long.
+/// Returns operations for spans with 24 keys. Some keys begin again before they end, some end twice, and some stay open
+/// for long.
 fn operations() -> String {
     let mut words = "comm parts".to_owned();
     let mut state = 7u32;
@@ -77,7 +77,7 @@ fn replay(folder: &Path, script: &str, selectors: &[&str], options: &[&str]) -> 
     outcome
 }
 
-/// Replays with one process and with several. Returns the output, which must be the same.
+/// Replays in one process and in several. Returns the output, which must be equal.
 #[track_caller]
 fn same_with_jobs(folder: &Path, script: &str, selectors: &[&str], options: &[&str]) -> String {
     let one = replay(folder, script, selectors, options);
@@ -169,7 +169,7 @@ fn spans_that_are_open_at_a_border_are_counted_once() {
     needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     record_operations(folder.path());
-    // The counts of a part have the spans that are open at its start, but not as spans that it has opened.
+    // The counts of a part include spans that are open at its start, but not as spans that it opened.
     let script = format!(
         "{SCRIPT}
     before = 0
@@ -187,7 +187,7 @@ fn spans_that_are_open_at_a_border_are_counted_once() {
 #[test]
 fn sources_are_the_same_in_several_processes() {
     needs([Need::Tracefs]);
-    // On some machines, perf gets no events of the idle task of a CPU.
+    // On some machines, perf gets no events of a CPU's idle task.
     let _awake = Awake::new();
     let script = "
 import perf_prof
@@ -207,7 +207,7 @@ def __exit__():
     }
 }
 
-/// Makes more events than rings of one page can hold.
+/// Causes more events than rings of one page can hold.
 const BURST: &str = "for i in 1 2; do (head -c 10000 /dev/zero | dd bs=1 of=/dev/null 2>/dev/null) & done; wait";
 
 #[test]

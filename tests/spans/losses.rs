@@ -1,4 +1,4 @@
-//! Spans of recordings in which a ring lost events, while other rings did not: they are made byte by byte.
+//! Spans of recordings in which one ring lost events and other rings did not. The recordings are made byte by byte.
 
 use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 
@@ -32,14 +32,14 @@ def __exit__():
     print(counts['opened'] == counts['ended'] + counts['open'] + counts['dropped'])
 ";
 
-/// Whether records other than samples have the time and the CPU.
+/// Whether records other than samples contain the time and the CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum SampleId {
     All,
     OnlySamples,
 }
 
-/// A record in the order of the file.
+/// A record, in the order of the file.
 #[derive(Clone, Copy)]
 enum Entry {
     Sample { cpu: u32, tid: u32, time: u64 },
@@ -52,7 +52,7 @@ fn made(entries: &[Entry], sample_id: SampleId) -> Made {
     const SAMPLE_ID_ALL: u64 = 1 << 18;
     let flags = if sample_id == SampleId::All { SAMPLE_ID_ALL } else { 0 };
     let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
-    // The id of the format in `NATIVE.tracing_data()`.
+    // The id of the tracepoint in `NATIVE.tracing_data()`.
     const EVENT: u64 = 0x176;
     let attr = MadeAttr { kind: PERF_TYPE_TRACEPOINT, config: EVENT, flags, ..MadeAttr::new(members) };
     let mut made = Made::new(attr);
@@ -67,7 +67,7 @@ fn made(entries: &[Entry], sample_id: SampleId) -> Made {
     })
 }
 
-/// Replays with one process and with several, which must print the same. Returns the output.
+/// Replays in one process and in several, which must print the same. Returns the output.
 #[track_caller]
 fn replay(folder: &Folder, made: &Made, options: &[&str]) -> String {
     let path = made.write(folder);
@@ -84,7 +84,7 @@ fn replay(folder: &Folder, made: &Made, options: &[&str]) -> String {
     one
 }
 
-/// The ring of CPU 0 lost events between 20 and 60. Thread 7 was there before, and moved to CPU 1.
+/// The records of CPU 0, whose ring lost events between 20 and 60. Thread 7 ran there before, and moved to CPU 1.
 const CPU_0: [Entry; 4] = [
     Sample { cpu: 0, tid: 7, time: 10 },
     Sample { cpu: 0, tid: 7, time: 20 },
@@ -101,13 +101,13 @@ const CPU_1: [Entry; 6] = [
     Sample { cpu: 1, tid: 7, time: 80 },
 ];
 
-/// What ended before the loss is delivered, and what began after it.
+/// Spans that ended before the loss, and spans that began after it.
 const SPANS: &str = "9 5 15\n7 10 20\n7 70 80\n";
 
 #[test]
 fn a_span_does_not_end_on_another_cpu_during_a_loss() {
     let folder = Folder::new();
-    // In the file, the record of the loss is before or after the records of the other CPU, or among them.
+    // In the file, the record of the loss is before, after or among the records of the other CPU.
     let orders = [
         [&CPU_0[..], &CPU_1].concat(),
         [&CPU_1[..], &CPU_0].concat(),
@@ -126,18 +126,18 @@ fn a_span_does_not_end_on_another_cpu_during_a_loss() {
 #[test]
 fn spans_outside_of_a_loss_are_kept() {
     let folder = Folder::new();
-    // Nothing was lost between 20 and 60.
+    // Without the record of the loss, all spans are delivered.
     let without_loss: Vec<Entry> =
         CPU_0.into_iter().chain(CPU_1).filter(|entry| matches!(entry, Sample { .. })).collect();
     let shown = replay(&folder, &made(&without_loss, SampleId::All), &[]);
     assert_eq!(shown, "9 5 15\n7 10 20\n7 20 30\n7 30 50\n7 50 70\n7 70 80\n9 6 3 0\nTrue\n");
-    // The loss is on a CPU that is not selected.
+    // The CPU with the loss is not selected.
     let shown = replay(&folder, &made(&[&CPU_0[..], &CPU_1].concat(), SampleId::All), &["-C", "1"]);
     assert_eq!(shown, "9 5 15\n7 30 50\n7 50 70\n7 70 80\n6 4 2 0\nTrue\n");
 }
 
-/// The record of the loss comes at the end of the file, and most of the recording is between it and the last record before
-/// the loss. So there are parts that begin and end within the loss.
+/// The record of the loss is at the end of the file. Most of the recording is between this record and the last record
+/// before the loss. So some parts begin and end within the loss.
 #[test]
 fn a_loss_may_last_for_several_parts() {
     let folder = Folder::new();
@@ -161,8 +161,8 @@ fn a_loss_may_last_for_several_parts() {
     assert!(shown.starts_with("7 20000 20002\n9 20001 20003\n") && shown.ends_with("\nTrue\n"), "{shown:.99}");
 }
 
-/// Of thread 7, the spans from 20 to 30, from 30 to 50 and from 50 to 70 are missing. That of thread 9, which begins at 15,
-/// ends at 60 at the latest, because its next event would end it.
+/// Thread 7 lacks the spans from 20 to 30, from 30 to 50 and from 50 to 70. Thread 9's span that begins at 15 ends at
+/// 60 at the latest, because the thread's next event would end it.
 #[test]
 fn the_time_of_missing_spans_has_a_bound_for_each_key() {
     let folder = Folder::new();
@@ -204,8 +204,8 @@ def __exit__():
     }
 }
 
-/// The script is slow, so its last events are delivered long after they happened. The ring was full until the events were
-/// turned off, and no longer.
+/// The script is slow, so its last events are delivered long after they happened. The ring was full only until the
+/// events were disabled.
 #[test]
 fn a_loss_ends_when_the_events_are_turned_off() {
     needs([Need::Tracefs]);
@@ -220,7 +220,7 @@ def __exit__():
     print(row['partial'], row['missing_time'] > 0, longest < took // 2, took > 2_000_000_000)
     print(row, took)
 ";
-    // If calls are paired in the kernel, no begin is known without its end.
+    // If calls are paired in the kernel, each begin has its end.
     let options = ["-m", "1", "--buffer", "64K", "--duration", "500ms", "--in-kernel", "never"];
     let run = Run::script(script).event("syscall/name=getpgid/").options(options).workload("calls 100000000").run();
     assert!(run.stdout.starts_with("True True True True\n"), "{}{}", run.stdout, run.stderr);

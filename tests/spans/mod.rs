@@ -1,4 +1,4 @@
-//! Spans: real events of a known workload, live and from a recording.
+//! Spans of real events of a known workload, live and from a recording.
 
 mod aggregators;
 mod copies;
@@ -15,10 +15,10 @@ use crate::harness::{
     script::{Outcome, Run, prints},
 };
 
-/// From `getpgid` to `getsid`, which only tests call. Their argument is the key.
+/// The span from `getpgid` to `getsid`, which only tests call. Their argument is the key.
 const PAIR: &str = "span:pair=syscalls:sys_enter_getpgid..syscalls:sys_enter_getsid";
 
-/// Prints each span, and the counts at the end.
+/// A script that prints each span, and the counts at the end.
 const SCRIPT: &str = "
 import perf_prof
 
@@ -30,12 +30,12 @@ def __exit__():
     print({name: counts[name] for name in ('delivered', 'opened', 'ended', 'open', 'dropped', 'without_begin')})
 ";
 
-/// Returns the operation that calls `getsid` with this number.
+/// Returns the operation that calls `getsid` with this argument.
 fn getsid(number: u32) -> String {
     format!("syscall {} {number} 0 0", libc::SYS_getsid)
 }
 
-/// Runs a script on a selector live, and then on the recording that was made meanwhile. Both must print the same.
+/// Runs a script on a selector live, and then on the recording of this run. Both must print the same.
 fn live_and_recorded(script: &str, selector: &str, operations: &str, expect: Expect) {
     needs([Need::Tracefs]);
     let live = Run::script(script).event(selector).options(["--record", "r.data"]).workload(operations);

@@ -1,4 +1,5 @@
-//! Unwinds hand-made stacks of AArch64, where a call stores its return address in a register. Runs on any machine.
+//! Unwinds hand-made stacks of AArch64, where a call stores its return address in a register. These tests run on any
+//! machine.
 
 use perf_prof_symbols::unwind::{Arch, Ended, Registers, Unwinder};
 
@@ -9,7 +10,7 @@ use super::{
 
 const AARCH64: u16 = 183;
 const STACK: u64 = 0xffff_8000_0000;
-/// Register numbers of DWARF. perf uses the same numbers.
+/// Register numbers in DWARF and in perf, which are equal.
 const X19: usize = 19;
 const FP: usize = 29;
 const LR: usize = 30;
@@ -24,8 +25,8 @@ const SAVES: &[u8] = &[0x0e, 16, 0x80 | FP as u8, 2, 0x80 | LR as u8, 1];
 
 const PLAIN: FrameDescription<'_> =
     FrameDescription { augmentation: b"zR", link: LR as u8, common: AT_SP, start: 0, size: 0x100, function: &[] };
-/// A function that saves no registers; one that calls others; the first function of a program; the kernel's signal
-/// frame.
+/// Four functions: one saves no registers, one calls others, one is the first function of a program, and one is the
+/// kernel's signal frame.
 const LEAF: FrameDescription<'_> = PLAIN;
 const CALLER: FrameDescription<'_> = FrameDescription { start: 0x100, function: SAVES, ..PLAIN };
 const START: FrameDescription<'_> = FrameDescription { start: 0x200, function: &[0x07, LR as u8], ..PLAIN };
@@ -68,8 +69,8 @@ fn pointer_authentication_codes_are_removed() {
 
 #[test]
 fn only_the_innermost_frame_can_be_a_leaf() {
-    // The caller of a leaf made a call, which overwrote the register. To unwind the caller as a leaf too would loop
-    // forever.
+    // The caller of a leaf made a call, which overwrote the link register. To unwind the caller as a leaf too would
+    // loop for ever.
     let leaf = code(LEAF, 8);
     let second = code(LEAF, 0x20);
     check(&[(PC, leaf), (LR, second)], &[], &[leaf, second], Ended::BadFrame { address: second });
@@ -81,7 +82,7 @@ fn signal_frames_are_unwound_by_the_kernels_layout() {
     // instruction before it. The interrupted function is a leaf.
     let (handler, kernel, leaf) = (code(LEAF, 8), code(SIGNAL, 4), code(LEAF, 0));
     let (caller, start) = (code(CALLER, 0x40), code(START, 0x10));
-    // The registers come after siginfo, the members of ucontext before sigcontext, and the fault address.
+    // The registers follow siginfo, the members of ucontext before sigcontext, and the fault address.
     let saved = |register: usize| 128 + 176 + 8 + 8 * register as u64;
     let interrupted = STACK + 1200;
     let stack = [
@@ -92,6 +93,6 @@ fn signal_frames_are_unwound_by_the_kernels_layout() {
         // The caller of the interrupted function saved its return address here.
         (1208, start),
     ];
-    // The interrupted instruction is the first of its function. It is not a call, so its address is looked up as it is.
+    // The interrupted instruction is the first of its function. It is no call, so its address is looked up unchanged.
     check(&[(PC, handler), (LR, kernel)], &stack, &[handler, kernel, leaf, caller, start], Ended::Root);
 }

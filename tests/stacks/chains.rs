@@ -46,7 +46,7 @@ fn without_frame_pointers() {
     let program = programs.build("chain.c", "chain", OMITS);
     let chains = stacks(&programs, DWARF, &[text(&program)], TWICE);
     all_are(&chains, &CHAIN);
-    // Each chain reaches the first function of the program.
+    // Each chain ends at the first function of the program.
     for frames in &chains {
         assert_eq!(frames.last().unwrap().symbol, "_start", "{frames:#?}");
     }
@@ -129,7 +129,7 @@ fn unwind_information_in_a_debug_file_alone() {
     all_are(&stacks(&programs, DWARF, &[text(&program)], TWICE), &CHAIN);
 }
 
-/// A file in a system folder. It is removed after the test.
+/// A file in a system folder, which is removed after the test.
 struct Placed(PathBuf);
 
 impl Drop for Placed {
@@ -314,7 +314,7 @@ fn a_program_whose_file_is_removed_or_replaced() {
     for (flags, options) in [(OMITS, DWARF), (KEEPS, FP)] {
         let program = programs.build("replaced.c", "replaced", flags);
         all_are(&stacks(&programs, options, &[text(&program), "linger"], CALLS), &CHAIN);
-        // The other program has other functions at these addresses.
+        // The other program contains other functions at these addresses.
         let program = programs.build("replaced.c", "replaced", flags);
         let other = programs.build("aligned.c", "other", flags);
         all_are(&stacks(&programs, options, &[text(&program), text(&other), "linger"], CALLS), &CHAIN);
@@ -324,13 +324,13 @@ fn a_program_whose_file_is_removed_or_replaced() {
 #[test]
 fn a_program_in_a_mount_namespace_of_its_own() {
     let (programs, hidden) = (Programs::new(), Programs::new());
-    // Outside the namespace, another program is at the same place.
+    // Outside of the namespace, another program is at the same path.
     hidden.build("aligned.c", "chain", OMITS);
     for (flags, options) in [(OMITS, DWARF), (KEEPS, FP)] {
         let program = programs.build("replaced.c", "replaced", flags);
         let script = "mount -t tmpfs none \"$2\" && cp \"$1\" \"$2/chain\" && cp \"$1\" \"$2/gone\" && exec \"$2/chain\" \"$2/gone\" linger";
         let command = ["unshare", "-m", "sh", "-c", script, "sh", text(&program), text(hidden.dir())];
-        // The shell makes the same system call, so the filter selects the program.
+        // The shell makes the same system call, so the filter selects the program's comm.
         let (event, options) = ("syscalls:sys_enter_getppid/comm==\"chain\"/stack/", options.to_vec());
         let stacks = Stacks {
             event,

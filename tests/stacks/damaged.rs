@@ -1,5 +1,5 @@
-//! Unwinds with damaged unwind information, as no compiler writes it. Each walk must end within its limits and report
-//! why.
+//! Unwinds with damaged unwind information that no compiler writes. Each walk must end within its limits, and report
+//! why it ended.
 
 use expect_test::{Expect, expect};
 use perf_prof_symbols::unwind::{Arch, Registers, Unwinder};
@@ -17,7 +17,7 @@ const CACHE: usize = 4 << 20;
 const STACK: u64 = 0x7ffd_0000_0000;
 const WORDS: u64 = 64;
 
-/// Returns a `.eh_frame` with one common entry and one function, which covers all code.
+/// Returns a `.eh_frame` with one common entry and one function that covers all code.
 fn eh_frame(common: &[u8], function: &[u8]) -> Vec<u8> {
     let described = FrameDescription { augmentation: b"zR", link: 16, common, start: 0, size: 0x1000, function };
     super::eh_frame::eh_frame(&[described])
@@ -26,14 +26,13 @@ fn eh_frame(common: &[u8], function: &[u8]) -> Vec<u8> {
 /// Valid rules: the frame's address is the stack pointer plus 8, and the return address is directly below it.
 const SOUND: &[u8] = &[0x0c, 7, 8, 0x90, 1];
 
-/// Unwinds a stack with this file and returns how the walk ended. Each word of the stack is an address in the file's
-/// code.
+/// Unwinds a stack with this file. Returns how the walk ended. Each word of the stack is an address in the file's code.
 fn walk(file: Vec<u8>) -> String {
     let modules = OneFile(file.into());
     let arch = Arch::x86_64();
     let mut registers = [STACK; 17];
     registers[8] = BASE + TEXT + 8;
-    // The frame pointer is not a valid one.
+    // The frame pointer is not valid.
     registers[6] = 1;
     let registers = Registers::from_perf(arch, 2, arch.sample_regs_user, registers);
     let stack: Vec<u8> = (0..WORDS).flat_map(|word| (BASE + TEXT + 16 * word + 16).to_le_bytes()).collect();
@@ -67,19 +66,19 @@ fn valid_rules_are_followed() {
 
 #[test]
 fn rules_without_a_valid_caller_end_the_walk() {
-    // No rule at all; then a frame address that is relative to a register that does not exist.
+    // First, there is no rule at all. Then the frame's address is relative to a register that does not exist.
     check(&[], &[], expect!["1 frames: complete"]);
     check(&[0x0c, 200, 1, 8, 0x90, 1], &[], expect!["1 frames: the frame at 0x70001008 has no valid caller"]);
-    // A frame that is its own caller; then a frame below the stack pointer.
+    // First, a frame is its own caller. Then a frame is below the stack pointer.
     check(&[0x0c, 7, 0, 0x90, 1], &[], expect!["1 frames: the frame at 0x70001008 has no valid caller"]);
     check(&[0x12, 7, 1, 0x90, 1], &[], expect!["1 frames: the frame at 0x70001008 has no valid caller"]);
-    // A frame far above the stack.
+    // The frame is far above the stack.
     check(
         &[0x0c, 7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x90, 1],
         &[],
         expect!["1 frames: the stack is larger than its copy; use a larger SIZE in --call-graph dwarf,SIZE"],
     );
-    // The return address is undefined, which marks the last frame; then it is saved far below the stack.
+    // First, the return address is undefined, which marks the last frame. Then it is saved far below the stack.
     check(SOUND, &[0x07, 16], expect!["1 frames: complete"]);
     check(SOUND, &[0x05, 16, 0xff, 0xff, 0x7f], expect!["1 frames: the frame at 0x70001008 has no valid caller"]);
 }
@@ -98,14 +97,14 @@ fn endless_expressions_end_the_walk() {
 
 #[test]
 fn expressions_that_cannot_be_evaluated_end_the_walk() {
-    // Empty; an operation without operands on the stack; an unknown operation; one that needs data that only debuggers
-    // have; a read of 200 bytes at once.
+    // In this order: an empty expression; an operation without operands on the stack; an unknown operation; an
+    // operation that needs data of debuggers; a read of 200 bytes at once.
     for expression in [&[][..], &[0x22], &[0xff], &[0x9c], &[0x77, 0, 0x94, 200]] {
         let function = [&[0x0f, expression.len() as u8][..], expression].concat();
         let shown = walk(with_eh_frame(&eh_frame(SOUND, &function)));
         assert_eq!(shown, "1 frames: the frame at 0x70001008 has no valid caller", "{expression:x?}");
     }
-    // Reads of memory that was not copied: below the copy, then above it.
+    // The expression reads memory that was not copied: first below the copy, then above it.
     check(SOUND, &[0x0f, 3, 0x77, 0x78, 0x06], expect!["1 frames: the frame at 0x70001008 has no valid caller"]);
     check(
         SOUND,
@@ -116,7 +115,7 @@ fn expressions_that_cannot_be_evaluated_end_the_walk() {
 
 #[test]
 fn invalid_instructions_end_the_walk() {
-    // Far too many saved states; then a restore without a saved state.
+    // First, far too many states are saved. Then a state is restored that was not saved.
     check(
         SOUND,
         &[0x0a; 1000],
@@ -127,7 +126,8 @@ fn invalid_instructions_end_the_walk() {
         &[0x0b],
         expect!["1 frames: cannot unwind at 0x70001008: the file's unwind information does not cover this address"],
     );
-    // An unknown instruction; a frame that is larger than any stack; rules for more registers than there are.
+    // In this order: an unknown instruction; a frame that is larger than any stack; rules for registers that do not
+    // exist.
     check(
         SOUND,
         &[0x3c],
@@ -178,8 +178,7 @@ fn wrong_search_tables_find_no_entry() {
         hdr.extend(count.to_le_bytes());
         rows.iter().flatten().for_each(|word| hdr.extend(word.to_le_bytes()));
         let mut file = elf(X86_64, &[(b".eh_frame_hdr", &hdr), (b".eh_frame", &frames)]);
-        // The function's first address is relative to its own position in the file, and the table has moved that
-        // position.
+        // The function's first address is relative to its own offset in the file, which the table has changed.
         let moved = SECTIONS as usize + hdr.len() + frames.len() - 4 - 12;
         let begin = i32::from_le_bytes(file[moved..moved + 4].try_into().unwrap()) - hdr.len() as i32;
         file[moved..moved + 4].copy_from_slice(&begin.to_le_bytes());
@@ -189,7 +188,7 @@ fn wrong_search_tables_find_no_entry() {
     let entry = |rows: i32| 12 + 8 * rows + frames.len() as i32 - 4 - 20;
     let sound = walk(with_eh_frame(&frames));
     assert_eq!(table(1, &[[text, entry(1)]]), sound);
-    // If the table states more rows than it has, or none, it is ignored, and the section itself is searched.
+    // A table that states too many rows, or none, is ignored. The section itself is searched instead.
     assert_eq!(table(u32::MAX, &[[text, entry(1)]]), sound);
     assert_eq!(table(0, &[[text, entry(1)]]), sound);
     assert_eq!(table(7, &[]), sound);
@@ -197,7 +196,7 @@ fn wrong_search_tables_find_no_entry() {
     for lie in [0, i32::MIN, i32::MAX, -1, entry(1) + 1, entry(1) + 20] {
         assert_eq!(table(1, &[[text, lie]]), none, "{lie}");
     }
-    // Rows that are not in ascending order.
+    // The rows are not in ascending order.
     assert_eq!(table(3, &[[i32::MAX, 0], [i32::MAX, 0], [text, entry(3)]]), none);
 }
 

@@ -1,4 +1,4 @@
-//! Writes `.eh_frame` sections for tests. Does not know what the rules in them mean.
+//! Writes `.eh_frame` sections for tests. This module does not know what the rules mean.
 
 use super::elf::{SECTIONS, TEXT};
 

@@ -1,5 +1,5 @@
-//! Makes the smallest ELF files that can be unwound: they have one loaded segment and the given sections. Does not know
-//! what the sections contain.
+//! Makes the smallest ELF files that can be unwound. They contain one loaded segment and the given sections. This
+//! module does not know what the sections contain.
 
 use std::{io, sync::Arc};
 
@@ -56,7 +56,7 @@ pub fn elf(machine: u16, sections: &[(&[u8], &[u8])]) -> Vec<u8> {
     file.extend(0u32.to_le_bytes());
     let sizes = [64, 56, 1, 64, headers.len() as u16, headers.len() as u16 - 1];
     sizes.iter().for_each(|half| file.extend(half.to_le_bytes()));
-    // PT_LOAD, readable and executable. It covers the whole file and more.
+    // PT_LOAD, readable and executable. The segment covers more than the whole file.
     let segment = [1 | 5 << 32, 0, 0, 0, SIZE, SIZE, 0x1000u64];
     segment.iter().for_each(|word| file.extend(word.to_le_bytes()));
     file.resize(SECTIONS as usize, 0);

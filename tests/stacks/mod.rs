@@ -1,4 +1,4 @@
-//! Tests the unwinder. Programs with known call chains are sampled or stopped at known points, and their stacks are
+//! Tests the unwinder. Programs with known call chains are sampled, or stopped at known points, and their stacks are
 //! unwound. Other tests use files that no compiler wrote.
 
 mod aarch64;

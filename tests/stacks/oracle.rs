@@ -1,4 +1,4 @@
-//! Compares call chains with perf: `perf record -g` records the same events at the same time, and `perf script` names
+//! Compares call chains with perf. `perf record -g` records the same events at the same time, and `perf script` names
 //! their frames.
 
 use std::{
@@ -19,25 +19,25 @@ use crate::harness::{
 /// Two events with kernel frames and one without.
 const EVENTS: [&str; 3] = ["kmem:mm_page_alloc", "sched:sched_switch", "syscalls:sys_enter_getppid"];
 
-/// Programs that run for this many seconds must hang, so they are killed.
+/// The time in s after which a program is killed, because it probably hangs.
 const PATIENCE: u32 = 300;
 
 /// The largest difference between the times of an event in perf and in perf-prof, in ns. The kernel reads the clock
-/// once for each of the two, and an interrupt may come in between.
+/// once for each, and an interrupt may happen in between.
 const APART: u64 = 1_000_000;
 
-/// The samples by event and task, in order of time. Each has its time in ns and its frames.
+/// The samples by event and task, in the order of time. Each contains its time in ns and its frames.
 type Stacks = HashMap<(String, u64), Vec<(u64, Vec<Frame>)>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Frame {
     addr: u64,
-    /// The name of the function; empty if unknown.
+    /// The name of the function. Empty if it is not known.
     symbol: String,
     dso: String,
     kernel: bool,
     /// Whether the address is the first byte of a function. If it is a return address, the call is the last instruction
-    /// of the function before.
+    /// of the function before this one.
     at_start: bool,
 }
 
@@ -64,7 +64,8 @@ fn workload(programs: &Programs) -> String {
     lines.join("\n")
 }
 
-/// Traces the workload with perf and perf-prof: `perf record` runs perf-prof, which runs the workload.
+/// Traces the workload with perf and perf-prof: `perf record` runs perf-prof, which runs the workload. Returns the
+/// samples of perf-prof and of perf.
 fn trace(programs: &Programs) -> (Stacks, Stacks) {
     let workload = workload(programs);
     needs([Need::Tracefs, Need::Perf]);
@@ -121,8 +122,8 @@ fn ours(text: &str) -> Stacks {
     stacks
 }
 
-/// Parses the output of `perf script`: for each sample a line with task, time and event, a line for each frame, and an
-/// empty line.
+/// Parses the output of `perf script`. For each sample, it contains a line with task, time and event, a line for each
+/// frame, and an empty line.
 fn theirs(text: &str) -> Stacks {
     let mut stacks = Stacks::new();
     for stack in text.split("\n\n") {
@@ -153,7 +154,7 @@ fn theirs(text: &str) -> Stacks {
     stacks
 }
 
-/// Returns pairs of stacks that belong to the same occurrence of an event: same task, same event, nearly the same time.
+/// Returns pairs of stacks of one occurrence of an event: the same task, the same event, nearly the same time.
 fn pairs<'a>(ours: &'a Stacks, theirs: &'a Stacks) -> Vec<(&'a [Frame], &'a [Frame])> {
     let mut pairs = Vec::new();
     for (key, stacks) in ours {
@@ -163,7 +164,7 @@ fn pairs<'a>(ours: &'a Stacks, theirs: &'a Stacks) -> Vec<(&'a [Frame], &'a [Fra
             while others.get(next).is_some_and(|(other, _)| other + APART < *time) {
                 next += 1;
             }
-            // Of the remaining samples, the nearest one in time is used.
+            // The sample with the nearest time is used.
             while let (Some((this, _)), Some((after, _))) = (others.get(next), others.get(next + 1))
                 && after.abs_diff(*time) < this.abs_diff(*time)
             {
@@ -189,8 +190,8 @@ fn frames_have_the_names_that_perf_gives_them() {
     let (mut frames, mut differences, mut other_chains) = ([0; 2], BTreeMap::new(), 0);
     let (mut at_functions_end, mut executing) = (0, 0);
     for (ours, theirs) in &pairs {
-        // For user frames, perf shows the offset in the file. Files are mapped in whole pages, so the address and
-        // the offset have the same position in their page.
+        // For user frames, perf shows the offset in the file. Whole pages are mapped, so the address and the offset
+        // have the same position in the page.
         let place = |frame: &Frame| if frame.addr >> 63 == 1 { frame.addr } else { frame.addr % 4096 };
         let places = |frames: &[Frame]| frames.iter().map(place).collect::<Vec<_>>();
         if places(ours) != places(theirs) {
@@ -202,7 +203,7 @@ fn frames_have_the_names_that_perf_gives_them() {
             if at > 0 && theirs.at_start {
                 at_functions_end += 1;
             } else if ours.symbol.is_empty() && theirs.symbol.contains("execve") {
-                // The process is executing another program. Its old mappings are gone, but perf still has them.
+                // The process executes another program. Its old mappings are gone, but perf still knows them.
                 executing += 1;
             } else if ours.symbol != theirs.symbol {
                 let names = (ours.kernel, ours.dso.clone(), ours.symbol.clone(), theirs.symbol.clone());

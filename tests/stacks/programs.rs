@@ -1,4 +1,4 @@
-//! Builds the programs of `programs/` with the compilers of this machine.
+//! Builds the programs in `programs/` with the compilers of this machine.
 
 use std::{
     ffi::OsStr,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::harness::compile;
 
-/// A folder with programs. It is removed after the test.
+/// A folder with programs, which is removed after the test.
 pub struct Programs {
     dir: TempDir,
 }

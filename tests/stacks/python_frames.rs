@@ -1,4 +1,4 @@
-//! Frames of Python functions, compared with what `faulthandler` says in the program itself.
+//! Frames of Python functions, compared with the output of `faulthandler` in the traced program.
 
 use std::{
     collections::BTreeMap,
@@ -18,8 +18,8 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/program
 
 const FREED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/freed_functions.py");
 
-/// Prints the Python frames of each call, and makes the file `ready` when it sees the program, and `done` when the program has reached
-/// its end.
+/// A script that prints the Python frames of each call. It creates the file `ready` when it gets the program's first
+/// event, and `done` when the program has reached its end.
 const SCRIPT: &str = "\
 import os, sys
 def syscalls__sys_enter_getppid(event):
@@ -34,7 +34,7 @@ def syscalls__sys_enter_getppid(event):
         open(sys.argv[1], 'w').close()
 ";
 
-/// Returns interpreters of this machine, one for each version that is supported and each way of building it.
+/// Returns interpreters of this machine: one for each supported version and each way of building it.
 fn interpreters() -> BTreeMap<(String, bool), PathBuf> {
     let versions = Path::new(&std::env::var("HOME").unwrap_or_default()).join(".pyenv/versions");
     let of_pyenv = fs::read_dir(versions).into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
@@ -48,11 +48,11 @@ fn interpreters() -> BTreeMap<(String, bool), PathBuf> {
     of_pyenv.chain(of_system).filter(|path| path.exists()).filter_map(fact).collect()
 }
 
-/// Returns the stacks in faulthandler's text, each as `name@file:line ...`.
+/// Returns the stacks in the text of faulthandler, each as `name@file:line ...`.
 fn stacks_of_faulthandler(text: &str) -> Vec<String> {
     let frame = |line: &str| {
         let (file, rest) = line.trim().strip_prefix("File \"")?.split_once("\", line ")?;
-        // 3.13 has a frame without a file that ends calls of `__init__`.
+        // 3.13 has a frame without a file, which ends calls of `__init__`.
         let (line, name) = rest.split_once(" in ").filter(|(line, _)| *line != "???")?;
         Some(format!("{name}@{}:{line}", file.rsplit('/').next().unwrap_or(file)))
     };
@@ -60,7 +60,8 @@ fn stacks_of_faulthandler(text: &str) -> Vec<String> {
     stacks.map(|stack| stack.lines().filter_map(frame).collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Runs a program with this interpreter. Returns the stacks that perf-prof sees, and what the program writes about them.
+/// Runs a program with this interpreter. Returns the stacks that perf-prof reports, and what the program writes about
+/// them.
 #[track_caller]
 fn seen_and_truth(python: &Path, program: &str) -> (Vec<String>, String) {
     let folder = TempDir::new().unwrap();
@@ -98,7 +99,7 @@ fn functions_and_lines_of_python_are_those_of_faulthandler() {
 #[test]
 fn a_function_that_was_freed_has_its_own_name_or_none() {
     needs([Need::Bpf, Need::Python]);
-    // The number of code objects tells them apart since 3.12.
+    // Since 3.12, code objects have numbers, which distinguish them.
     let found = interpreters();
     for ((minor, _), python) in found.iter().filter(|((minor, _), _)| minor != "11") {
         let (seen, truth) = seen_and_truth(python, FREED);

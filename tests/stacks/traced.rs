@@ -1,5 +1,4 @@
-//! Stops a program again and again with ptrace and reads its registers, its stack and its mappings. Does not use
-//! events.
+//! Stops a program repeatedly with ptrace, and reads its registers, its stack and its mappings. No events are used.
 
 use std::{
     ffi::OsStr,
@@ -31,11 +30,11 @@ pub struct Stop {
 }
 
 impl Traced {
-    /// Starts a program, which then stops before its first instruction.
+    /// Starts a program, which stops before its first instruction.
     pub fn start(path: &Path, args: &[&str]) -> Traced {
         let mut command = Command::new(path);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-        // If the program creates files, they are in its own folder and are removed with it. The programs of the system
+        // Files that the program creates are in its own folder, and are removed with it. The programs of the system
         // create none.
         command.current_dir(path.parent().unwrap());
         // SAFETY: ptrace and personality only make a system call.
@@ -59,8 +58,8 @@ impl Traced {
         self.child.id() as i32
     }
 
-    /// Waits for the next stop and returns the signal that caused it, or `None` if the program has ended. It must end
-    /// with status 0.
+    /// Waits for the next stop, and returns the signal that caused it. Returns `None` if the program has exited, which
+    /// it must do with status 0.
     fn wait(&self) -> Option<i32> {
         let mut status = 0;
         // SAFETY: the status variable lives across the call.
@@ -87,7 +86,7 @@ impl Traced {
         }
     }
 
-    /// Continues to the entry of the next system call with this number. Returns `None` if the program ends before that.
+    /// Continues to the entry of the next system call with this number. Returns `None` if the program exits first.
     pub fn until_call(&self, number: libc::c_long) -> Option<Stop> {
         let mut signal = 0;
         loop {
@@ -143,7 +142,7 @@ impl Drop for Traced {
 }
 
 impl Stop {
-    /// Returns the registers as perf would have sampled them.
+    /// Returns the registers as perf would sample them.
     pub fn registers(&self) -> Registers {
         let r = &self.regs;
         let values = [

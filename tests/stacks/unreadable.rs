@@ -1,4 +1,4 @@
-//! Unwinds with a file that can be opened only later. Runs on any machine.
+//! Unwinds with a file that cannot be opened at first. These tests run on any machine.
 
 use std::{
     cell::Cell,
@@ -18,7 +18,7 @@ use super::{
 
 const X86_64: u16 = 62;
 const IP: u8 = 16;
-/// The first function of a program: its return address is undefined. The frame's address is the stack pointer plus 8.
+/// The first function of a program, whose return address is undefined. The frame's address is the stack pointer plus 8.
 const START: FrameDescription<'_> = FrameDescription {
     augmentation: b"zR",
     link: IP,
@@ -28,7 +28,7 @@ const START: FrameDescription<'_> = FrameDescription {
     function: &[0x07, IP],
 };
 
-/// A process whose file can be opened only while `readable` is set.
+/// A process whose file can only be opened while `readable` is set.
 struct Unreadable {
     file: OneFile,
     readable: Cell<bool>,
@@ -53,7 +53,7 @@ fn a_file_that_could_not_be_opened_is_tried_again() {
     let modules = Unreadable { file: file(), readable: Cell::new(false), opened: Cell::new(0) };
     let arch = Arch::x86_64();
     let unwind = |unwinder: &mut Unwinder, modules: &dyn Modules| {
-        // Bit 8 of perf's registers is the instruction pointer, bit 7 the stack pointer.
+        // In perf's mask of registers, bit 8 is the instruction pointer, and bit 7 the stack pointer.
         let registers = Registers::from_perf(arch, 2, 0x180, [0x7fff_0000, BASE + TEXT + 8]);
         unwinder.unwind(modules, &registers, &[0; 64], 50, &mut Vec::new())
     };
@@ -63,7 +63,7 @@ fn a_file_that_could_not_be_opened_is_tried_again() {
     for _ in 0..3 {
         assert_eq!(unwind(&mut unwinder, &modules), unreadable);
     }
-    // The file is not opened again for each address, but once a second.
+    // The file is opened again once a second, and not for each address.
     assert!(u64::from(modules.opened.get()) <= 1 + start.elapsed().as_secs(), "{}", modules.opened.get());
     let wait = || thread::sleep(Duration::from_millis(1100));
     wait();
@@ -82,7 +82,8 @@ fn a_file_that_could_not_be_opened_is_tried_again() {
     assert_eq!(unwinder.cached_bytes(), other.cached_bytes());
 }
 
-/// In the second frame, the frame pointer is 0. That shows the first frame of the program only if the code uses frame pointers.
+/// In the second frame, the frame pointer is 0. This means the first frame of the program only if the code uses frame
+/// pointers.
 #[test]
 fn code_that_cannot_be_read_has_a_first_frame_only_if_frame_pointers_led_to_it() {
     let file = OneFile(elf(X86_64, &[(b".eh_frame", &eh_frame(&[START]))]).into());
@@ -90,7 +91,8 @@ fn code_that_cannot_be_read_has_a_first_frame_only_if_frame_pointers_led_to_it()
     let (arch, stack, caller) = (Arch::x86_64(), 0x7fff_0000, BASE + TEXT + 16);
     let unwind = |frame_pointer: u64, instruction: u64, words: [u64; 4]| {
         let mut frames = Vec::new();
-        // Bits 6 to 8 of perf's registers are the frame pointer, the stack pointer and the instruction pointer.
+        // In perf's mask of registers, bits 6 to 8 are the frame pointer, the stack pointer and the instruction
+        // pointer.
         let registers = Registers::from_perf(arch, 2, 0x1c0, [frame_pointer, stack, instruction]);
         let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let ended = Unwinder::for_arch(Some(arch), 1 << 20).unwind(&modules, &registers, &words, 50, &mut frames);

@@ -1,4 +1,4 @@
-//! Unwinds real stacks of programs that are stopped in system calls or at every single instruction.
+//! Unwinds real stacks of programs that are stopped in system calls, or at every instruction.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::harness::machine::{Need, skip};
 
-/// The largest number of frames. All chains in these tests are shorter.
+/// The maximum number of frames. All chains in these tests are shorter.
 const LIMIT: usize = 64;
 
 /// The functions of one file.
@@ -27,7 +27,7 @@ impl Functions {
         let bytes = fs::read(symbols).unwrap();
         let file = object::File::parse(&bytes[..]).unwrap();
         let mapped = maps.all.iter().find(|(_, mapped)| mapped == path).unwrap().0;
-        // The mapping starts with the page that holds the first byte of code in the file.
+        // The mapping starts with the page that contains the first byte of code in the file.
         let elf = fs::read(path).unwrap();
         let elf = object::File::parse(&elf[..]).unwrap();
         let segments = object::Object::segments(&elf).map(|segment| {
@@ -47,7 +47,7 @@ impl Functions {
         (own - start < *size).then_some(name)
     }
 
-    /// Returns the names of the frames that are in this file.
+    /// Returns the names of those frames that are in this file.
     fn own<'a>(&'a self, maps: &Maps, frames: &[u64]) -> Vec<&'a str> {
         let own = frames.iter().enumerate().filter_map(|(at, &address)| {
             let code = address - u64::from(at > 0);
@@ -110,7 +110,7 @@ fn static_programs_are_unwound() {
         let stop = traced.until_call(libc::SYS_getppid).unwrap();
         let maps = traced.maps();
         let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-        // The functions of the C library between `main` and `_start` are part of the program.
+        // The program is linked statically, so the C library's functions between `main` and `_start` are part of it.
         let own = Functions::of(&program, &program, &maps).own(&maps, &frames).join(" ");
         assert!(own.starts_with("leaf middle outer main ") && own.ends_with(" _start"), "{own}");
         assert_eq!(ended, Ended::Root);
@@ -131,7 +131,7 @@ fn signal_frames_are_unwound() {
     rare_calls(&program, &program, &[], &["leaf", "handler", "interrupted", "main"]);
 }
 
-/// The copy holds the stack of the handler, not the stack of the interrupted function.
+/// The copy contains the handler's stack, and not the stack of the interrupted function.
 #[test]
 fn a_handler_on_its_own_stack_ends_the_walk() {
     let programs = Programs::new();
@@ -152,7 +152,7 @@ fn debug_frame_is_used_where_there_is_no_eh_frame() {
     let flags = ["-O2", "-g", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
     let program = programs.build("chain.c", "chain", &flags);
     rare_calls(&program, &program, &[], &CHAIN);
-    // The same from a separate debug file.
+    // The same chain, with a separate debug file.
     programs.tool("objcopy", &["--only-keep-debug", "chain", "chain.debug"]);
     programs.tool("strip", &["chain"]);
     rare_calls(&program, &programs.path("chain.debug"), &[], &CHAIN);
@@ -227,8 +227,8 @@ fn a_partial_copy_of_the_stack_gives_its_frames() {
     assert_eq!(frames, all[..2]);
 }
 
-/// Unwinds a stack with framehop, for comparison. framehop follows only three registers. Returns `None` if it does not
-/// reach the end.
+/// Unwinds a stack with framehop for comparison. framehop follows only three registers. Returns `None` if framehop does
+/// not reach the end.
 fn framehop(maps: &Maps, registers: &libc::user_regs_struct, stack: &[u8]) -> Option<Vec<u64>> {
     use framehop::{
         ExplicitModuleSectionInfo, Module, Unwinder,
@@ -278,7 +278,7 @@ fn framehop(maps: &Maps, registers: &libc::user_regs_struct, stack: &[u8]) -> Op
 fn every_instruction(program: &Path, chain: &[&str], least: usize) {
     let traced = Traced::start(program, &[]);
     let mut unwinder = Unwinder::new(64 << 20);
-    // The steps start in the first rare call, in which the dynamic linker resolved the functions, and go through the
+    // The steps start in the first rare call, in which the dynamic linker resolves the functions, and end after the
     // second one.
     traced.until_call(libc::SYS_getppid).unwrap();
     let maps = traced.maps();
@@ -296,7 +296,7 @@ fn every_instruction(program: &Path, chain: &[&str], least: usize) {
         seen.insert(own.len());
         if steps % 7 == 0
             && let Some(theirs) = framehop(&maps, &stop.regs, &traced.stack(&stop, 65528))
-            // Sometimes framehop has a frame twice or stops early. The chain itself is checked above.
+            // framehop sometimes returns a frame twice, or stops early. The chain itself is checked above.
             && theirs.len() == frames.len()
         {
             assert_eq!(frames, theirs, "at {:x}", stop.regs.rip);
@@ -333,8 +333,8 @@ fn an_interpreters_stack_is_complete() {
     traced.finish();
 }
 
-/// Unwinds from the first steps of the dynamic linker on. Code from the start files of the C library has no unwind
-/// information; no other code may end a walk early.
+/// Unwinds from the first steps of the dynamic linker on. The start files of the C library contain no unwind
+/// information. Other code must not end a walk early.
 #[test]
 fn a_program_of_the_system_is_unwound_wherever_it_is() {
     let program = Path::new("/bin/ls");
@@ -345,7 +345,7 @@ fn a_program_of_the_system_is_unwound_wherever_it_is() {
     let mut unwinder = Unwinder::new(64 << 20);
     let mut maps = traced.maps();
     let (mut complete, mut uncovered) = (0, 0);
-    // Every 17th instruction is checked: 17 is prime, so the steps fall on different instructions of a loop.
+    // Every 17th instruction is checked. 17 is prime, so the steps reach different instructions of a loop.
     for step in 0..17 * 3000 {
         let Some(stop) = traced.step() else { break };
         if step % 17 != 0 {
@@ -372,7 +372,7 @@ fn a_small_cache_forgets_and_reads_again() {
     let stop = traced.until_call(libc::SYS_getppid).unwrap();
     let maps = traced.maps();
     let (all, _) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-    // The unwind information of the C library alone is larger than the first limit and smaller than the second.
+    // The unwind information of the C library is larger than the first limit, and smaller than the second.
     for limit in [4 << 10, 400 << 10] {
         let mut unwinder = Unwinder::new(limit);
         for _ in 0..10 {

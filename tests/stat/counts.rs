@@ -44,7 +44,8 @@ fn a_process_is_counted_from_now_on_with_its_threads_and_what_it_starts() {
     let objects = objects(&fs::read_to_string(&file).unwrap());
     let (whole, intervals) = objects.split_last().unwrap();
     assert!(intervals.iter().all(|interval| interval["time"].is_number()), "{objects:?}");
-    // In the first thread, the 4 threads that exist already, the 4 threads that start later, and the 2 children.
+    // The calls are those of the main thread, of 4 threads from before, of 4 threads that are created later, and of 2
+    // children.
     assert_eq!(count(whole, CALL), 100 * (1 + 4 + 4 + 2));
     assert_eq!(intervals.iter().map(|interval| count(interval, CALL)).sum::<u64>(), count(whole, CALL));
 }
@@ -74,14 +75,14 @@ fn filters_select_what_is_counted() {
     let objects = json(&["-e", &events, "--"], &words(1234, 0, 1));
     assert_eq!(count(&objects[0], CALL), 2 * 1234);
     assert_eq!(count(&objects[0], "high"), 2 * 234);
-    // If two events would have the same name, the second one is named by its selector.
+    // If two events had the same name, the second one is named by its selector.
     assert_eq!(count(&objects[0], &format!("{CALL}/pid==7/")), 2);
 }
 
 #[test]
 fn cpus_are_summed_or_shown_apart() {
     needs([Need::Tracefs]);
-    // Counts only calls with this argument, because other tests make such calls at the same time.
+    // Only calls with this argument are counted, because other tests make such calls at the same time.
     let event = format!("{CALL}/pid==4242/alias=mine/");
     let words = words(5000, 3, 1);
     for cpus in [&["-a"][..], &["-C", "0"]] {

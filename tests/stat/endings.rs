@@ -22,11 +22,11 @@ fn the_exit_status_is_that_of_the_command() {
     assert_eq!(status("exit 0"), 0);
     assert_eq!(status("exit 7"), 7);
     assert_eq!(status("kill -TERM $$"), 143);
-    // With several runs, the failure of one is in the exit status.
+    // If one of several runs fails, the exit status shows it.
     assert_eq!(run(&["-r", "2", "-e", "page-faults", "--"], &words(&["false"])).0, 1);
 }
 
-/// Counts until it sends a signal. Returns the exit status and the objects.
+/// Counts until a signal is sent. Returns the exit status and the objects.
 fn until(signal: i32, args: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counts");
@@ -63,12 +63,11 @@ fn counts_are_printed_after_a_signal() {
     }
 }
 
-/// A cgroup that allows perf-prof and its command no more threads. perf-prof must not need a thread to notice that the
-/// command has exited.
+/// The cgroup allows no further thread. perf-prof must not need one to notice that the command has exited.
 #[test]
 fn a_command_ends_the_counting_where_no_thread_can_be_started() {
     needs([Need::Tracefs]);
-    // A recorder has a thread that reads the rings.
+    // `record` has a thread that reads the rings.
     for (limit, words) in [(2, &["stat", "-e", "page-faults"][..]), (3, &["record", "-C", "0", "-e", "dummy"])] {
         let (cgroup, dir) = (Cgroup::with_threads(limit), tempfile::tempdir().unwrap());
         let mut command = cgroup.shell();
@@ -78,7 +77,7 @@ fn a_command_ends_the_counting_where_no_thread_can_be_started() {
     }
 }
 
-/// The command used to run on, without a message.
+/// The command must not run on without a message.
 #[test]
 fn a_command_whose_table_cannot_be_written_is_ended() {
     needs([Need::Tracefs]);
@@ -131,7 +130,7 @@ fn a_plain_user_counts_in_user_space() {
     assert_eq!(status, Some(0), "{text}");
     let object = &objects(&text)[0];
     assert!(count(object, "page-faults:u") > 0 && count(object, "task-clock:u") > 0, "{text}");
-    // A user who names an event gets it, or only its part in user space, or the reason why it cannot be counted.
+    // A user who names an event gets all of it, or its part in user space, or the reason why it cannot be counted.
     let (status, text) = as_nobody(&["-e", "page-faults", "true"]);
     assert_eq!(status, Some(0));
     assert!(text.starts_with("perf-prof: only events in user space are seen (page-faults:u), because"), "{text}");
@@ -259,7 +258,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     );
 }
 
-/// The command gets SIGTERM, and that is no failure.
+/// The command gets SIGTERM, which is no failure.
 #[test]
 fn counting_ends_after_its_duration() {
     needs([Need::Tracefs]);

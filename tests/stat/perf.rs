@@ -10,7 +10,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
 };
 
-/// The count of each event in `perf stat`. `None` if it prints no number.
+/// Returns the count of each event in `perf stat`, or `None` if perf prints no number.
 fn rows_of_perf(args: &[&str], command: &[String]) -> Vec<(String, Option<f64>)> {
     let output = Command::new("perf").args(["stat", "-x", ";"]).args(args).arg("--").args(command).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
@@ -59,8 +59,8 @@ fn stat_supports_the_same_events_as_perf() {
 }
 
 /// There are more events than the CPU has counters. So each event is counted for a part of the time, and its count is
-/// scaled. The accuracy depends on the machine (a virtual machine may stop while counters are switched). So the mean
-/// only has to be near that of perf.
+/// scaled. The accuracy depends on the machine, because a virtual machine may stop while counters are switched. So the
+/// mean only has to be near perf's mean.
 #[test]
 fn events_that_share_counters_are_scaled() {
     needs([Need::Tracefs, Need::Perf]);

@@ -1,5 +1,4 @@
-//! Damaged files: cut off anywhere, or with wrong bytes anywhere. The results do not matter, but reading the files must
-//! not crash.
+//! Damaged files: cut off at any byte, or with any wrong bytes. The results do not matter, but reading must not crash.
 
 use std::sync::Arc;
 
@@ -15,10 +14,10 @@ use crate::harness::{
     running::PROGRAM,
 };
 
-/// More than undamaged files of this size need.
+/// The memory limit. Undamaged files of this size need less.
 const LIMIT: usize = 64 << 20;
 
-/// Does everything that is done with a file. Returns the number of symbols.
+/// Reads everything that perf-prof reads of a file. Returns the number of symbols.
 fn use_it(bytes: &[u8]) -> Option<usize> {
     let elf = Elf::of_bytes(Arc::from(bytes)).ok()?;
     let mini = mini_debug_info(&elf, LIMIT).and_then(Result::ok);
@@ -34,7 +33,7 @@ fn use_it(bytes: &[u8]) -> Option<usize> {
     Some(symbols.len())
 }
 
-/// A small program with all kinds of sections.
+/// Returns a small program with all kinds of sections.
 fn program() -> Vec<u8> {
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", PROGRAM, &["-g", "-O1", "-Wl,--build-id=sha1"]);
@@ -54,7 +53,7 @@ fn files_that_are_cut_off() {
     for size in sizes {
         use_it(&whole[..size]);
     }
-    // A file on disk can also become shorter after it was opened.
+    // A file may become shorter after it was opened.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, &whole).unwrap();
     let elf = Elf::open(file.path()).unwrap();
@@ -62,7 +61,7 @@ fn files_that_are_cut_off() {
     assert!(Symbols::read(&[&elf], LIMIT).is_err());
 }
 
-/// A damaged symbol table may have a function there. The address after it used to overflow.
+/// A damaged symbol table may contain a function at this address. The address after it must not overflow.
 #[test]
 fn the_last_address_of_all_is_in_no_function() {
     let whole = program();
@@ -77,7 +76,7 @@ fn the_last_address_of_all_is_in_no_function() {
 fn files_with_wrong_bytes() {
     let whole = program();
     let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..30);
-    // Wrong bytes have the greatest effect in headers.
+    // Wrong bytes matter most in headers, so more of them are put there.
     let head = prop::collection::vec((0usize..1024, any::<u8>()), 0..4);
     let tail = prop::collection::vec((0usize..2400, prop_oneof![Just(0xffu8), any::<u8>()]), 0..4);
     proptest!(ProptestConfig::with_cases(300), |(flips in flips, head in head, tail in tail)| {

@@ -56,7 +56,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Moves the debug information to `to` and leaves a link to it.
+/// Moves the debug information to `to`, and leaves a debug link to it.
 fn split(program: &Path, to: &Path) {
     tool("objcopy", &["--only-keep-debug", text(program), text(to)]);
     tool("strip", &[text(program)]);
@@ -250,7 +250,7 @@ int main(void) { printf("first %p\nsecond %p\n.\n", (void *)first, (void *)secon
         (at(AddressKind::Instruction), at(AddressKind::Return)),
         ("second+0x0 (p)".into(), "first+0x2 (p)".into())
     );
-    // The second time, the results come from the cache.
+    // The second lookup uses the cache.
     assert_eq!(
         (at(AddressKind::Instruction), at(AddressKind::Return)),
         ("second+0x0 (p)".into(), "first+0x2 (p)".into())
@@ -266,7 +266,7 @@ fn functions_for_probes_are_found() {
     let symbols = Symbols::read(&[&elf], usize::MAX).unwrap();
     let symbol = symbols.iter().find(|symbol| symbol.name == b"local_one").unwrap();
     assert_eq!(elf.address_of(found.file_offset), Some(symbol.start));
-    // The result is the same after the names were moved to a debug file, although its offsets are different.
+    // The result stays the same after the names were moved to a debug file, whose offsets differ.
     split(&program, &program.with_extension("debug"));
     assert_eq!(elf::function(&program, "local_one").unwrap(), found);
     let error = elf::function(&program, "locl_one").unwrap_err();
@@ -275,7 +275,7 @@ fn functions_for_probes_are_found() {
     assert!(matches!(elf::function(&program, "main"), Err(FunctionError::NoSymbols { .. })));
 }
 
-/// The C library has only the names that other files link with.
+/// The C library only contains the names to which other files link.
 #[test]
 fn a_function_of_the_c_library_is_found_for_a_probe() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -301,7 +301,7 @@ fn debug_information_that_almost_fills_the_cache_is_not_read_for_each_address() 
     let elf = Elf::open(&program).unwrap();
     let debug = elf.sections.iter().filter(|section| section.name.starts_with(".debug_"));
     let sections: u64 = debug.map(|section| section.uncompressed_size()).sum();
-    // The headers stay in the cache, too.
+    // The headers stay in the cache too.
     let headers = elf.bytes() as u64 + (4 << 10);
     // Half of the cache is for binaries.
     let cache = |bytes: u64| Symbolizer::new(Options { cache_bytes: 2 * bytes as usize, ..Options::default() });
@@ -311,7 +311,7 @@ fn debug_information_that_almost_fills_the_cache_is_not_read_for_each_address() 
     assert!(matches!(line(&mut small), Err(Reason::TooLarge { .. })), "{sections}");
     let mut fits = cache(sections * 7 / 4 + headers);
     assert!(line(&mut fits).is_ok());
-    // It stays in the cache.
+    // The DWARF stays in the cache.
     assert!(fits.bytes() as u64 > sections);
     assert!(line(&mut fits).is_ok() && fits.bytes() as u64 <= sections * 7 / 4 + headers);
 }

@@ -1,5 +1,5 @@
-//! Files that somebody made to keep us busy, or to fill our memory: a traced program can be any file. Each file is
-//! written here, byte by byte. What counts is what it makes us hold, and how often we look at it, not the time.
+//! Files that were made to waste perf-prof's time or memory, because a traced program can be any file. Each file is
+//! written here, byte by byte. The tests measure the memory and the number of reads, and not the time.
 
 use std::{
     fs::{self, File},
@@ -35,7 +35,7 @@ struct Section {
     address: u64,
     link: u32,
     bytes: Vec<u8>,
-    /// The size that the header claims, if it is another one than the true one.
+    /// The size in the header, if it differs from the true size.
     claimed: Option<u64>,
 }
 
@@ -43,12 +43,12 @@ fn section(name: &'static str, kind: u32, bytes: impl Into<Vec<u8>>) -> Section 
     Section { name, kind, bytes: bytes.into(), ..Section::default() }
 }
 
-/// Code at 0x1000, which most files have as their first section.
+/// Returns code at 0x1000, which is the first section of most files.
 fn code() -> Section {
     Section { flags: CODE, address: 0x1000, ..section(".text", PROGBITS, [0x90; 64]) }
 }
 
-/// A file for x86-64 with these sections, numbered from 1, and one segment with code.
+/// Returns an x86-64 file with these sections, numbered from 1, and one segment with code.
 fn elf(sections: &[Section]) -> Vec<u8> {
     let mut names = vec![0];
     let mut all = sections.to_vec();
@@ -76,7 +76,7 @@ fn elf(sections: &[Section]) -> Vec<u8> {
     }
     let header = header(file.len() as u64, all.len() as u16 + 1, all.len() as u16);
     file[..64].copy_from_slice(&header);
-    // A segment with code: the whole file, from its start.
+    // A segment with code, which covers the whole file.
     file[64..72].copy_from_slice(&[1, 0, 0, 0, 5, 0, 0, 0]);
     let segment: [u64; 6] = [0, 0, 0, 1 << 40, 1 << 40, 0x1000];
     file[72..120].copy_from_slice(&segment.map(u64::to_le_bytes).concat());
@@ -84,7 +84,7 @@ fn elf(sections: &[Section]) -> Vec<u8> {
     file
 }
 
-/// The header of a file with section headers at `at`.
+/// Returns the header of a file with section headers at `at`.
 fn header(at: u64, sections: u16, names: u16) -> [u8; 64] {
     let mut header = [0; 64];
     header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -97,12 +97,12 @@ fn header(at: u64, sections: u16, names: u16) -> [u8; 64] {
     header
 }
 
-/// A function in section 1. `name` is the offset of its name.
+/// Returns the symbol of a function in section 1. `name` is the offset of its name.
 fn symbol(name: u32, address: u64) -> Vec<u8> {
     [&name.to_le_bytes()[..], &[0x12, 0, 1, 0], &address.to_le_bytes(), &16u64.to_le_bytes()].concat()
 }
 
-/// A file with so many functions at one address. Their names are the rests of one name of a MiB.
+/// Returns a file with `count` functions at one address. Their names are suffixes of one name of a MiB.
 fn one_long_name(count: u32) -> Vec<u8> {
     let symbols: Vec<u8> = (0..count).flat_map(|at| symbol(1 + at % (MIB as u32 / 2), 0x1000)).collect();
     let names = [vec![0], vec![b'n'; MIB], vec![0]].concat();
@@ -115,12 +115,12 @@ fn write(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Makes a file longer, without any bytes on the disk.
+/// Makes a file longer without using disk space.
 fn lengthen(path: &Path, size: u64) {
     File::options().write(true).open(path).unwrap().set_len(size).unwrap();
 }
 
-/// Compresses bytes as the contents of a section (`Elf64_Chdr` and a frame of zstd).
+/// Returns the contents of a compressed section (`Elf64_Chdr` and a zstd frame). `claimed` is the size in the header.
 fn compressed(bytes: &[u8], claimed: u64) -> Vec<u8> {
     let mut section = [2u32, 0].map(u32::to_le_bytes).concat();
     section.extend([claimed, 1].map(u64::to_le_bytes).concat());
@@ -136,7 +136,7 @@ fn many_functions_may_share_a_long_name() {
     let (symbols, peak, _) = memory::of(|| Symbols::read(&[&elf], 4 * MIB));
     let symbols = symbols.unwrap();
     let found = symbols.lookup(0x1004).unwrap();
-    // Of equally good names the longest is taken. It is cut.
+    // The longest of equally good names is used, and cut.
     assert_eq!((symbols.len(), found.name.len()), (1, NAME_LIMIT));
     assert!(peak <= 3 * size, "{peak} for a file of {size}");
 }
@@ -172,7 +172,7 @@ fn names_of_results_count_against_the_cache() {
 
 const START: u64 = 0x7000_0000_0000;
 
-/// A file that a process has mapped as a whole.
+/// Returns the mapping of a whole file.
 fn mapping(path: &Path, number: u64) -> Mapping {
     let metadata = fs::metadata(path).unwrap();
     Mapping {
@@ -198,7 +198,7 @@ fn a_debug_file_without_end_is_not_read() {
     lengthen(&debug, 1 << 43);
     let stripped = Elf::open(&path).unwrap();
     assert!(debug_file(&stripped, &path, &DebugSearch::default()).is_none());
-    // The checksum ends when the caller gives up, and before the file is longer than the caller allows.
+    // The checksum ends when the caller gives up, and before the file exceeds the caller's limit.
     let debug = Elf::open(&debug).unwrap();
     let mut asked = 0;
     let mut give_up = || {
@@ -222,7 +222,7 @@ fn compressed_symbols_count_as_what_they_become() {
     let (read, peak, _) = memory::of(|| Symbols::read(&[&large], 16 * MIB).map(|_| ()));
     assert!(matches!(read, Err(ElfError::TooLarge(bytes)) if bytes > 256 << 20), "{read:?}");
     assert!(peak < MIB, "{peak}");
-    // The header claims less than there is.
+    // The header states a smaller size than the actual one.
     let liar = of(24, &symbols);
     let (read, peak, _) = memory::of(|| Symbols::read(&[&liar], 16 * MIB).map(|symbols| symbols.len()));
     assert!(read.is_err() && peak <= 16 * MIB, "{read:?} {peak}");
@@ -230,11 +230,11 @@ fn compressed_symbols_count_as_what_they_become() {
     assert!(Symbols::read(&[&small], 16 * MIB).is_ok());
 }
 
-/// A file of a few KiB on the disk, whose header claims so many sections.
+/// Creates a file of a few KiB on the disk, whose header states `count` sections.
 fn many_sections(folder: &TempDir, name: &str, count: u64) -> PathBuf {
     let path = write(folder, name, &header(4096, 0, 0));
     let file = File::options().write(true).open(&path).unwrap();
-    // The first section header has the number of sections if there are many.
+    // If there are many sections, their number is in the first section header.
     file.write_all_at(&count.to_le_bytes(), 4096 + 32).unwrap();
     lengthen(&path, 4096 + 64 * count);
     path
@@ -292,7 +292,7 @@ fn a_section_that_claims_a_gibibyte_is_not_read() {
     ];
     let path = write(&folder, "claims", &elf(&sections));
     lengthen(&path, 2 << 30);
-    // The names of the sections claim it, too: the last section header.
+    // The last section header, that of the section names, states this size too.
     let size = elf(&sections).len() as u64;
     File::options().write(true).open(&path).unwrap().write_all_at(&(1u64 << 30).to_le_bytes(), size - 32).unwrap();
     let ((elf, symbols), peak, _) = memory::of(|| {
@@ -320,7 +320,7 @@ fn notes_are_read_once_whatever_refers_to_them() {
     assert!(peak < 4 * MIB, "{peak}");
 }
 
-/// The beginning of a file with DWARF 4: abbreviations, units, lines.
+/// The contents of a file's DWARF 4 sections: abbreviations, units, lines.
 #[derive(Default)]
 struct Debug {
     abbreviations: Vec<u8>,
@@ -350,8 +350,8 @@ impl Debug {
         Elf::of_bytes(elf(&sections).into()).unwrap()
     }
 
-    /// Asks for an address of the units. Returns the answer's error, the most memory that was taken, and what the DWARF
-    /// says that it takes.
+    /// Looks up an address of the units. Returns the error, the peak memory, and the memory that the DWARF object
+    /// reports.
     fn ask(&self, limit: usize) -> (Option<DwarfError>, usize, usize) {
         let elf = self.elf();
         let ((error, own), peak, _) = memory::of(|| match Dwarf::read(&elf, None, limit) {
@@ -365,17 +365,17 @@ impl Debug {
     }
 }
 
-/// A unit that covers 0x1000 to 0x101000. Its attributes: the line program, the first address, the size.
+/// The abbreviation of a unit. Its attributes are the line program, the first address, and the size.
 const UNIT: &[u8] = &[1, 0x11, 1, 0x10, 0x17, 0x11, 0x01, 0x12, 0x07, 0, 0];
 
 fn unit_entry(line: u32) -> Vec<u8> {
     [&[1][..], &line.to_le_bytes(), &0x1000u64.to_le_bytes(), &0x10_0000u64.to_le_bytes()].concat()
 }
 
-/// A line program with this number of rows, from 0x1000 on.
+/// Returns a line program with this number of rows, from 0x1000 on.
 fn line_program(rows: usize) -> Vec<u8> {
-    // Least length of an instruction, operations for each, is_stmt, line base, line range, first special opcode, the
-    // lengths of the standard opcodes, no folders, one file.
+    // The fields are: minimum instruction length, operations per instruction, is_stmt, line base, line range, first
+    // special opcode, lengths of the standard opcodes, no folders, one file.
     let mut body = vec![1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0];
     body.extend(b"f.c\0\0\0\0\0");
     let mut text = vec![4, 0];
@@ -383,7 +383,7 @@ fn line_program(rows: usize) -> Vec<u8> {
     text.extend(body);
     text.extend([0, 9, 2]);
     text.extend(0x1000u64.to_le_bytes());
-    // Each special opcode goes on by an address and makes a row.
+    // Each special opcode advances by an address and makes a row.
     text.resize(text.len() + rows, 13 + 5 + 14);
     text.extend([0, 1, 1]);
     [&(text.len() as u32).to_le_bytes()[..], &text].concat()
@@ -393,7 +393,7 @@ fn line_program(rows: usize) -> Vec<u8> {
 fn units_that_share_a_line_program_take_no_more_than_the_limit() {
     let mut debug = Debug { abbreviations: [UNIT, &[0]].concat(), ..Debug::default() };
     debug.line = line_program(20_000);
-    // Some units have no address, so their lines are read to find their addresses.
+    // Some units contain no address, so their lines are read to find their addresses.
     for _ in 0..2000 {
         debug.unit(0, &unit_entry(0));
     }
@@ -408,7 +408,7 @@ fn units_that_share_a_line_program_take_no_more_than_the_limit() {
     let (error, peak, _) = debug.ask(16 * MIB);
     assert_eq!(error, Some(DwarfError::TooLarge));
     assert!(peak <= 32 * MIB, "{peak}");
-    // A few units fit.
+    // A few units fit into the limit.
     let mut debug = Debug { abbreviations: [UNIT, &[0]].concat(), line: line_program(20_000), ..Debug::default() };
     (0..4).for_each(|_| debug.unit(0, &unit_entry(0)));
     let (error, peak, own) = debug.ask(16 * MIB);
@@ -451,7 +451,7 @@ fn functions_that_share_ranges_take_no_more_than_the_limit() {
     }
 }
 
-/// They are read recursively, so the stack would overflow.
+/// Inlined functions are read recursively, so deep nesting would overflow the stack.
 #[test]
 fn inlined_functions_are_not_nested_without_end() {
     let inlined: &[u8] = &[2, 0x2e, 1, 0x11, 0x01, 0x12, 0x07, 0, 0, 3, 0x1d, 1, 0x59, 0x0b, 0, 0];
@@ -476,7 +476,7 @@ fn strings_of_debug_information_are_not_read_without_end() {
     assert_eq!(error, Some(DwarfError::Malformed("a name is too long")));
 }
 
-/// What the decompression claims for itself is bounded as well as what comes out of it.
+/// The memory for decompression is bounded, and so is the decompressed size.
 #[test]
 fn compressed_debug_data_becomes_no_more_than_the_limit() {
     let folder = tempdir().unwrap();

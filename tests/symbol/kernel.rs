@@ -1,4 +1,4 @@
-//! Names of the kernel's own addresses.
+//! Names of the kernel's addresses.
 
 use std::{fs, thread, time::Duration};
 
@@ -6,9 +6,8 @@ use perf_prof_symbols::symbol::{Kallsyms, Symbol};
 
 use crate::harness::machine::{Need, needs, skip};
 
-/// Oracle: the kernel's own `%pS` output for the call sites of kmalloc. With the trace option `fields` the kernel also
-/// prints the address as a number: its lower half, as an int. That is enough for a kernel in the top 2 GiB, where it is
-/// on x86-64.
+/// Oracle: the kernel's own `%pS` output for the call sites of kmalloc. With the trace option `fields`, the kernel also
+/// prints the lower half of the address as an int. This is enough for a kernel in the top 2 GiB, as on x86-64.
 #[test]
 fn addresses_have_the_names_that_the_kernel_prints() {
     needs([Need::Tracefs]);
@@ -27,8 +26,8 @@ fn addresses_have_the_names_that_the_kernel_prints() {
         write("events/kmem/kmalloc/enable", "0")?;
         fs::read(format!("{instance}/trace"))
     });
-    // A child of another test may hold a file of the instance open until it calls exec. A person who looks at the
-    // instance may hold one for longer.
+    // A child of another test may keep a file of the instance open until its exec. A person who looks at the instance
+    // may keep one open for longer.
     let busy = || fs::remove_dir(&instance).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY));
     let mut tries = 0;
     while busy() && tries < 500 {

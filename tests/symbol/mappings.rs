@@ -17,7 +17,7 @@ use crate::harness::{
 };
 
 const NAMED: [&str; 2] = ["innermost+0x4 (p)", "local_one+0x4 (p)"];
-/// The same with the kernel's name for a file that is no longer at its path.
+/// The names of [`BOTH`] in a removed file, which the kernel shows with a suffix.
 const NAMED_GONE: [&str; 2] = ["innermost+0x4 (p (deleted))", "local_one+0x4 (p (deleted))"];
 const BOTH: [&str; 2] = ["innermost", "local_one"];
 
@@ -30,7 +30,7 @@ fn a_file_that_was_removed_while_it_runs() {
     assert_eq!(names(&mut symbolizer(), &running, &BOTH), NAMED_GONE);
 }
 
-/// A program that differs from `PROGRAM` in the addresses and names of its functions.
+/// Returns a program with other names and addresses of functions than `PROGRAM`.
 fn other(folder: &Path) -> std::path::PathBuf {
     let source = PROGRAM
         .replace("innermost", "something_else")
@@ -65,7 +65,7 @@ fn a_file_that_was_replaced_after_its_process_exited_gives_no_wrong_names() {
     fs::remove_file(&program).unwrap();
 }
 
-/// The mapping of a file's code, as side-band would report it.
+/// Returns the mapping of a file's code, as a side-band record contains it.
 fn mapping(program: &Path, start: u64, build_id: Option<&[u8]>) -> Mapping {
     let elf = Elf::open(program).unwrap();
     let segment = elf.segments.iter().find(|segment| segment.address != 0 && segment.offset != 0).unwrap();
@@ -141,7 +141,7 @@ fn a_program_in_a_mount_namespace_of_its_own() {
     let mut running = Running::start(command);
     let mut symbolizer = symbolizer();
     assert_eq!(names(&mut symbolizer, &running, &BOTH), NAMED);
-    // The namespace ends with the process, but the file is still open here.
+    // The namespace ends with the process, but perf-prof still has the file open.
     symbolizer.processes().exited(running.pid(), 5);
     running.end();
     let main = resolve(&mut symbolizer, running.pid(), running.functions["main"] + 1);
@@ -219,7 +219,7 @@ fn mappings_without_functions_give_the_reason() {
     assert_eq!(shown(&nowhere), "the process has no mapping at this address ([unknown])");
     let nobody = resolve(&mut symbolizer, NOBODY, 8);
     assert_eq!(shown(&nobody), "the process has exited, and its mappings are not known ([unknown])");
-    // A mapping of something that cannot be a binary.
+    // The mapped file cannot be a binary.
     let folder = tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     tool("mkfifo", &[pipe.to_str().unwrap()]);

@@ -1,5 +1,4 @@
-//! Names of addresses in real programs. The programs are compiled here, stripped, moved, removed, or run in their own
-//! namespaces.
+//! Names of addresses in real programs, which the tests compile, strip, move, remove, or run in their own namespaces.
 
 mod corrupt;
 mod files;

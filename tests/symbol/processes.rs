@@ -1,4 +1,4 @@
-//! The history of processes: what was mapped at which time, and what and how much is kept after their exit.
+//! The history of processes: what was mapped at which time, and what is kept after their exit.
 
 use std::{path::Path, process::Command};
 
@@ -26,7 +26,7 @@ fn mapping(start: u64, path: &str) -> Mapping {
     }
 }
 
-/// The id of a process that does not exist. The following ids do not exist either.
+/// The id of a process that does not exist. Higher ids do not exist either.
 const FIRST: u32 = 0x7fff_0000;
 
 fn at(processes: &mut Processes, pid: u32, address: u64, time: u64) -> String {
@@ -41,7 +41,7 @@ fn mappings_exec_and_fork_through_time() {
     let (parent, child) = (FIRST, FIRST + 1);
     processes.exec(parent, 100);
     processes.mmap(parent, 110, &mapping(0x1000, "/a"));
-    // These two are reported out of order: the earlier mapping comes last.
+    // The earlier of these two mappings is reported last.
     processes.mmap(parent, 140, &mapping(0x1000, "/c"));
     processes.mmap(parent, 130, &mapping(0x1000, "/b"));
     processes.forked(parent, child, 135);
@@ -53,7 +53,7 @@ fn mappings_exec_and_fork_through_time() {
     assert_eq!(of(parent, 0x1800, 131), "/b");
     assert_eq!(of(parent, 0x1800, 199), "/c");
     assert_eq!(of(parent, 0x1800, 300), "/new");
-    // At times before the first known mapping, that mapping is the best guess.
+    // For times before the first known mapping, this mapping is the best guess.
     assert_eq!(of(parent, 0x1800, 5), "/a");
     assert_eq!(of(child, 0x1800, 500), "/b");
     assert_eq!((of(child, 0x2000, 500), of(parent, 0x2000, 150)), ("/only child".into(), "NotMapped".into()));
@@ -74,7 +74,7 @@ fn mappings_reported_before_a_late_exec_belong_to_its_image() {
     assert!(old != new && old != before && new != before);
     let mut of = |address, time| at(&mut processes, FIRST, address, time);
     assert_eq!((of(0x2000, 250), of(0x3000, 250)), ("/new".into(), "/its library".into()));
-    // Samples in exec have the addresses of its caller.
+    // A sample in exec contains addresses of the caller.
     assert_eq!((of(0x1000, 250), of(0x4000, 250)), ("/old".into(), "NotMapped".into()));
     assert_eq!((of(0x1000, 150), of(0x2000, 150)), ("/old".into(), "NotMapped".into()));
 }
@@ -84,7 +84,7 @@ fn mappings_reported_before_a_late_fork_belong_to_its_image() {
     let mut processes = Processes::default();
     let (parent, child) = (FIRST, FIRST + 1);
     processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
-    // The id belonged to another process before. The child's fork is reported last.
+    // Another process had the id before. The child's fork is reported last.
     processes.mmap(child, 20, &mapping(0x2000, "/another"));
     processes.mmap(child, 120, &mapping(0x3000, "/library of the child"));
     processes.exec(child, 200);
@@ -130,7 +130,7 @@ fn an_exit_record_of_a_process_that_goes_on_is_revoked() {
     processes.exited(FIRST, 20);
     processes.exec(FIRST, 30);
     assert!(!processes.has_exited(FIRST));
-    // The main thread exits, but the other threads go on.
+    // The main thread exits, and other threads continue.
     processes.exited(FIRST, 40);
     processes.mmap(FIRST, 35, &mapping(0x2000, "/told late"));
     assert!(processes.has_exited(FIRST));
@@ -142,7 +142,7 @@ fn an_exit_record_of_a_process_that_goes_on_is_revoked() {
     );
 }
 
-/// The main thread of this program exits at once.
+/// A program whose main thread exits at once.
 const LEADERLESS: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -167,7 +167,7 @@ fn names_of_a_process_whose_main_thread_has_exited_are_found() {
     let program = compile(folder.path(), "p", LEADERLESS, &["-pthread"]);
     let running = Running::start(Command::new(&program));
     assert_eq!(std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap_or_default(), b"");
-    // The file has to be found through the process, because its path does not exist any more.
+    // The file has to be found through the process, because its path no longer exists.
     std::fs::remove_file(&program).unwrap();
     let mut symbolizer = symbolizer();
     assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p (deleted))"]);
@@ -260,7 +260,7 @@ fn many_short_lived_processes_share_what_is_read() {
     assert!(most < one, "{most} bytes for a program of {one}");
 }
 
-/// The code of a file, mapped so that each address is `at` plus the offset in the file.
+/// Returns the mapping of a file's code. The address of each byte is `at` plus its offset in the file.
 fn code(path: &Path, at: u64) -> Option<Mapping> {
     let elf = Elf::open(path).ok()?;
     let text = elf.section(".text")?;
@@ -302,7 +302,7 @@ fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
     let (all, named) = names(large);
     let (most, named_in_small) = names(small);
     assert!(most <= small, "{most} bytes");
-    // The cache is too small for a few of the files, and all others are read again and again.
+    // The cache is too small for a few of the files, and all others are read repeatedly.
     assert!(named_in_small > named / 2, "{named_in_small} of {named}");
     if all <= small {
         println!("not tested: all libraries here take {all} bytes");

@@ -11,7 +11,7 @@ use crate::harness::{
     running::{Running, resolve, shown, symbolizer},
 };
 
-/// Maps memory for code, and prints its address.
+/// A program that maps memory for code and prints its address.
 const JIT: &str = r#"
 #include <stdio.h>
 #include <sys/mman.h>
@@ -40,7 +40,7 @@ fn a_perf_map_that_grows() {
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert_eq!(at(&mut symbolizer, code + 0x40), "py::second:/a.py+0x0 (//anon)");
     assert_eq!(at(&mut symbolizer, code + 0x1000), format!("{} (//anon)", Reason::NotInPerfMap { pid }));
-    // The same address as the return address of a frame.
+    // The same address, as the return address of a frame.
     let found = symbolizer.user(pid, code + 0x40, u64::MAX - 1, AddressKind::Return);
     assert_eq!(shown(&found), "py::first:/a.py+0x40 (//anon)");
     symbolizer.processes().exited(pid, 1);
@@ -81,7 +81,7 @@ fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let mut command = Command::new("unshare");
     command.args(["-mpf", "--kill-child", "sh", "-c", &script]);
     let running = Running::start(command);
-    // unshare has forked: the program is its child.
+    // unshare has forked, so the program is its child.
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let pid: u32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
     let found = resolve(&mut symbolizer(), pid, running.functions["code"] + 5);

@@ -1,4 +1,4 @@
-//! Prints how long symbolization takes, without judging it: `cargo test --release --test integration symbol::speed`.
+//! Prints how long symbolization takes, without a limit: `cargo test --release --test integration symbol::speed`.
 
 use std::{path::Path, time::Instant};
 
@@ -12,7 +12,7 @@ use crate::harness::{
     running::resolve,
 };
 
-/// The largest library of the Rust compiler, if it is installed.
+/// Returns the largest library of the Rust compiler, if it is installed.
 fn large() -> Option<std::path::PathBuf> {
     let output = std::process::Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
     let folder = Path::new(std::str::from_utf8(&output.stdout).ok()?.trim()).join("lib");

@@ -1,4 +1,4 @@
-//! `events` and `event`, and the formats that are shipped.
+//! `events`, `event`, and the shipped formats.
 
 use std::{fs, path::Path};
 
@@ -86,7 +86,7 @@ for name, path in [("sched:sched_switch", "perf.data"), ("sched:sched_process_ex
     );
 }
 
-/// The stub of `perf_prof.testing` has the same names, parameters, defaults and texts as the live module.
+/// The stub of `perf_prof.testing` contains the same names, parameters, defaults and texts as the live module.
 #[test]
 fn everything_in_the_module_has_a_text() {
     let code = r#"
@@ -107,13 +107,13 @@ for name in testing.__all__:
     );
 }
 
-/// Makes the file with the shipped formats again from the running kernel if `UPDATE_FORMATS` is set.
+/// With `UPDATE_FORMATS`, writes the file of the shipped formats from the running kernel.
 #[test]
 fn shipped_formats_are_those_of_a_kernel() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SHIPPED);
     if std::env::var_os("UPDATE_FORMATS").is_some() {
         let mut formats = print_fmt::live().unwrap();
-        // Probes and other dynamic events belong to this machine alone.
+        // Probes and other dynamic events exist only on this machine.
         formats.retain(|(system, text)| {
             !["kprobes", "uprobes", "synthetic", "user_events"].contains(&system.as_str())
                 && !text.contains("field:unsigned long __probe_")

@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::prints;
 
-/// Sets each field of each shipped tracepoint to its highest and its lowest value, and reads it back.
+/// A script that sets each field of each shipped tracepoint to its highest and its lowest value, and reads it back.
 const EVERY_FIELD: &str = r#"
 def values(field):
     if field.python_type is bool:

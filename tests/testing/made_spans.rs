@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::{prints, program};
 use crate::harness::script::check;
 
-/// Makes spans for the code of a test.
+/// Functions that make spans for a test.
 const MAKE: &str = r#"
 PAIR = "span:pair=sched:sched_waking..sched:sched_switch//key=pid:next_pid/"
 def pair(pid, time, duration, **more):

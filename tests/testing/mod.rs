@@ -1,4 +1,4 @@
-//! `perf_prof.testing` and the formats of events: made events, runs of scripts on them, the catalogue.
+//! `perf_prof.testing` and the formats of events: made events, runs of scripts on them, and the catalogue of events.
 
 mod catalogue;
 mod made_events;
@@ -15,7 +15,7 @@ fn prints(code: &str, expect: Expect) {
     check(program(code), expect);
 }
 
-/// Returns a run of Python code that needs no events. Its name is not the one of a module that the code may write.
+/// Returns a run of Python code that needs no events. Its file has a name that no other module of the test has.
 fn program(code: &str) -> Run {
     let code = format!("from perf_prof.testing import *\nimport perf_prof, sys\n{code}\nraise SystemExit(0)\n");
     Run::script("").file("program.py", code).module("program.py").options(["-q", "-e", CALL])

@@ -7,7 +7,7 @@ use crate::harness::{
     script::Run,
 };
 
-/// Runs the tests in the folder of its argument.
+/// A program that runs the tests in the folder of its argument.
 const RUNNER: &str = "
 import os, sys, unittest
 tests = unittest.defaultTestLoader.discover(os.path.join(sys.argv[1], 'tests', 'python'), 'test_scripts_*.py')
@@ -28,7 +28,7 @@ fn a_plain_user_passes_them_too() {
     needs_plain_user();
     for tracefs in [Tracefs::Closed, Tracefs::NotMounted] {
         let dir = folder();
-        // The project's folder may be closed to this user.
+        // The user may not be able to read the project's folder, so the files are copied.
         for part in ["scripts", "tests/python"] {
             fs::create_dir_all(dir.path().join(part)).unwrap();
             for file in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/").to_owned() + part).unwrap() {

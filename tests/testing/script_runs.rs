@@ -1,11 +1,11 @@
-//! `run_script`: the rules of the host, in the interpreter of the caller.
+//! `run_script` follows the rules of `perf-prof python`, in the interpreter of the caller.
 
 use expect_test::expect;
 
 use super::{prints, program};
 use crate::harness::script::{Run, check};
 
-/// A script that prints each of its calls.
+/// A script that prints each call of its functions.
 const SCRIPT: &str = r#"
 import sys, perf_prof
 from perf_prof import PerfEvent, is_recording, lost_cpu, process_of, realtime, stats
@@ -23,7 +23,7 @@ def __exit__():
     print("done", file=sys.stderr)
 "#;
 
-/// Defines events for the code of a test.
+/// Functions that make events for a test.
 const EVENTS: &str = r#"
 def switch(time, pid=0, cpu=0, **more):
     return make_event("sched:sched_switch", formats="shipped", _time=time, _cpu=cpu, next_pid=pid, **more)
@@ -297,7 +297,7 @@ except KeyboardInterrupt:
     );
 }
 
-/// The same script on the same events prints the same, whether the host replays a recording or a program passes its events.
+/// A script prints the same for the same events, whether perf-prof replays a recording or a program passes made events.
 #[test]
 fn a_run_on_replayed_events_prints_what_the_host_prints() {
     let code = r#"

@@ -2,8 +2,8 @@
 
 use super::{Programs, fields};
 
-/// Passes numbers of all sizes and signs, at their limits, and prints them. Whether they are in registers, on the stack or
-/// in variables depends on the options of the compiler.
+/// A program that passes numbers of all sizes and signs, at their limits, and prints them. The compiler options decide
+/// whether they are in registers, on the stack or in variables.
 const NUMBERS: &str = r#"
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ fn a_filter_of_the_kernel_knows_the_arguments() {
     assert_eq!(fields(&events, &["path"]), ["/with blank"]);
 }
 
-/// The kernel cannot add two registers, and it has no floating-point numbers. The other arguments are read.
+/// The kernel cannot add two registers, and does not support floating-point numbers. The other arguments are read.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_argument_that_the_kernel_cannot_read_is_left_out_and_named() {

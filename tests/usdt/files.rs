@@ -1,4 +1,4 @@
-//! Which file a static probe is looked for in.
+//! In which file a static probe is searched.
 
 use std::process::{Command, Stdio};
 
@@ -87,7 +87,7 @@ fn a_process_has_the_probes_of_all_its_files_also_in_a_container() {
     }
 }
 
-/// Debian's Python has static probes with semaphores. A Python without them is not a fault.
+/// Debian's Python contains static probes with semaphores. A Python without them is no failure.
 #[test]
 fn python_says_when_it_collects_garbage() {
     needs([Need::Tracefs, Need::Uprobes, Need::Programs]);
@@ -106,6 +106,6 @@ fn python_says_when_it_collects_garbage() {
         let row = rows.as_array().unwrap().iter().find(|row| row["generation"] == generation);
         row.map_or(0, |row| row["count"].as_u64().unwrap())
     };
-    // The interpreter collects garbage by itself, too.
+    // The interpreter also collects garbage by itself.
     assert!([count(0), count(1), count(2)].iter().all(|count| (33..66).contains(count)), "{rows}");
 }

@@ -1,4 +1,4 @@
-//! What `perf-prof list` says about static probes, and what errors say.
+//! What `perf-prof list` and errors say about static probes.
 
 use expect_test::expect;
 
@@ -8,7 +8,7 @@ use crate::harness::{
     run::{said, stdout},
 };
 
-/// The operands do not depend on the compiler.
+/// A program whose operands do not depend on the compiler.
 const PROGRAM: &str = r#"
 #define _SDT_HAS_SEMAPHORES 1
 #include <sys/sdt.h>
@@ -101,7 +101,7 @@ fn errors_name_the_probe_the_file_and_the_way_out() {
     assert!(said(&output).contains("no file that the processes have mapped has a static probe `app:none`"));
 }
 
-/// A plain user cannot define a probe in tracefs, and so cannot have a semaphore raised.
+/// A user without privileges cannot define a probe in tracefs, which is needed to raise the semaphore.
 #[test]
 fn a_plain_user_learns_that_static_probes_need_root() {
     plain_user::needs_plain_user();

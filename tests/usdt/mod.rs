@@ -1,4 +1,4 @@
-//! Static probes (USDT) of programs that are compiled for the tests, of Python and of PostgreSQL.
+//! Static probes (USDT) of programs that the tests compile, of Python and of PostgreSQL.
 
 mod arguments;
 mod files;
@@ -25,7 +25,7 @@ use crate::harness::{
 /// What these tests need.
 const STATIC_PROBES: [Need; 4] = [Need::Tracefs, Need::Uprobes, Need::Compilers, Need::StaticProbes];
 
-/// A folder with programs that have static probes.
+/// A folder with programs that contain static probes.
 struct Programs {
     folder: TempDir,
 }
@@ -53,7 +53,7 @@ impl Programs {
         with_patience(perf_prof(args).current_dir(self.path()), PATIENCE).output().unwrap()
     }
 
-    /// Returns the events of `./p`, which gets these arguments, and what the program printed.
+    /// Runs `./p` with these arguments. Returns its events, and what the program printed.
     #[track_caller]
     fn trace(&self, events: &str, of_program: &[&str]) -> (Vec<Json>, Vec<String>) {
         let text = stdout(&self.run(&[&["trace", "--json", "-e", events, "--", "./p"], of_program].concat()));

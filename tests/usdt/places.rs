@@ -1,4 +1,4 @@
-//! Several places of a static probe, semaphores, and files that are laid out in other ways.
+//! Static probes with several places, semaphores, and files with other layouts.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use super::{Programs, fields};
 use crate::harness::run::{printed, stdout};
 
-/// Has a probe at four places: two with the same types, one with constants, and one with other types.
+/// A program with a probe at four places: two with the same types, one with constants, and one with other types.
 const PLACES: &str = r#"
 #include <stdio.h>
 #include <sys/sdt.h>
@@ -42,7 +42,7 @@ fn all_places_of_a_probe_are_one_event_with_the_types_of_each() {
     assert_eq!((rows.as_array().unwrap().len(), &rows[0]["count"]), (1, &Json::from(40)));
 }
 
-/// A recording has an event for each layout of the arguments, all with the same name.
+/// A recording contains an event for each layout of the arguments, all with the same name.
 #[test]
 fn a_recording_has_the_same_events_as_the_live_run() {
     let programs = Programs::compiled(PLACES, &[]);
@@ -58,7 +58,7 @@ fn a_recording_has_the_same_events_as_the_live_run() {
     assert_eq!(replay(&["-e", "usdt:a*:st*/arg1 == -3 && arg2 == 0/"]), ["-3 0"; 10]);
 }
 
-/// Prints whether somebody traces it, whenever it gets a line.
+/// A program that prints whether the probe is traced, whenever it reads a line.
 const SEMAPHORE: &str = r#"
 #define _SDT_HAS_SEMAPHORES 1
 #include <stdio.h>
@@ -75,7 +75,7 @@ int main(void) {
 }
 "#;
 
-/// A program that answers each line with one.
+/// A running program that answers each line with a line.
 struct Asked(Child);
 
 impl Asked {
@@ -106,7 +106,7 @@ fn a_semaphore_is_up_while_the_probe_is_traced_and_only_in_traced_processes() {
     let (mut traced, mut other) = (program(), program());
     assert_eq!([traced.ask(), other.ask()], ["0", "0"]);
     let pid = traced.0.id().to_string();
-    // The process is found by its mapped files, so the file need not be named.
+    // The process's mapped files are searched, so the file need not be named.
     let args = ["trace", "--json", "-e", "usdt:app:asked//line=arg1:string/", "-p", &pid, "-N", "1"];
     let mut command = crate::harness::run::perf_prof(&args);
     let mut run = crate::harness::run::with_patience(&mut command, crate::harness::run::PATIENCE)
@@ -127,7 +127,7 @@ fn a_semaphore_is_up_while_the_probe_is_traced_and_only_in_traced_processes() {
     assert_eq!([traced.ask(), other.ask()], ["0", "0"]);
 }
 
-/// prelink moved files, but not their notes. `.stapsdt.base` says by how much.
+/// prelink moved the file's code, but did not change its notes. `.stapsdt.base` shows how far the code was moved.
 #[test]
 fn the_probes_of_a_file_that_was_moved_are_found() {
     let programs = Programs::compiled(PLACES, &[]);

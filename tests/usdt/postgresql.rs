@@ -1,4 +1,4 @@
-//! The static probes and functions of a real server: PostgreSQL, which Debian builds with them.
+//! The static probes and functions of a real server: PostgreSQL, which Debian builds with static probes.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ struct Database {
     programs: PathBuf,
 }
 
-/// Runs the server, and a client with the statements that are the other arguments. The first argument is the folder with
+/// Runs the server, and a client with the statements in the other arguments. The first argument is the folder with
 /// their programs.
 const WORK: &str = r#"
 set -e
@@ -115,7 +115,7 @@ fn the_latency_of_each_sql_statement_is_known_by_its_text() {
     }
 }
 
-/// Its 57 probes have up to eleven arguments, constants, several places and variables of the program.
+/// The 57 probes of the server have up to eleven arguments, constants, several places and variables of the program.
 #[test]
 fn all_probes_of_the_server_can_be_traced_at_once() {
     let database = Database::new();
@@ -129,11 +129,11 @@ fn all_probes_of_the_server_can_be_traced_at_once() {
     let ended = of("transaction__commit").len() + of("transaction__abort").len();
     assert!(ended > 2 && of("transaction__start").len() >= ended, "{ended}");
     let locks = of("lwlock__acquire");
-    // A mode is 0 (exclusive), 1 (shared) or 2 (until free).
+    // A lock mode is 0 (exclusive), 1 (shared) or 2 (wait until free).
     assert!(!locks.is_empty() && locks.iter().all(|event| event["arg2"].as_u64() <= Some(2)), "{locks:?}");
 }
 
-/// Its variables are not in a register. The server exports their names.
+/// The probe's variables are in no register. The server exports their names.
 #[test]
 fn a_variable_of_the_server_is_read_by_its_name() {
     let database = Database::new();

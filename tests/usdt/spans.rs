@@ -3,7 +3,7 @@
 use super::Programs;
 use crate::harness::{counting::objects, run::stdout, script::Run};
 
-/// Answers questions, of which some take long.
+/// A program that answers questions, some of them after a long time.
 const QUESTIONS: &str = r#"
 #include <stdio.h>
 #include <sys/sdt.h>

@@ -1,5 +1,5 @@
-//! `perf-prof top --diff` and `perf-prof hist --diff`: two recordings, or two parts of one, beside each other. The
-//! recordings are made byte by byte.
+//! `perf-prof top --diff` and `perf-prof hist --diff`: two recordings, or two parts of a recording, beside each other.
+//! The recordings are made byte by byte.
 
 use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 use serde_json::{Value as Json, json};

@@ -1,4 +1,4 @@
-//! `perf-prof hist`: how values are distributed.
+//! `perf-prof hist`: the distribution of values.
 
 use serde_json::{Value as Json, json as object};
 
@@ -10,7 +10,7 @@ use crate::harness::{
     run::{printed, said},
 };
 
-/// The rows of the values 0 to 99.
+/// Returns the rows of the values 0 to 99.
 fn rows() -> Json {
     let rows = [(0, 2), (2, 2), (4, 4), (8, 8), (16, 16), (32, 32), (64, 36)];
     rows.iter().map(|(from, count)| object!({ "from": from, "count": count })).collect()
@@ -39,7 +39,7 @@ fn each_key_has_a_histogram() {
             (&key["count"], &key["sum"], &key["min"], &key["max"]),
             (&100.into(), &4950.into(), &0.into(), &99.into())
         );
-        // A percentile is at most 1/16 away from the value.
+        // A percentile differs from the value by at most 1/16.
         let near = |name: &str, value: f64| (key[name].as_f64().unwrap() - value).abs() <= value / 16.0;
         assert!(near("p50", 49.0) && near("p90", 89.0) && near("p99", 98.0), "{key}");
     }
@@ -53,12 +53,12 @@ fn a_recording_has_the_same_values() {
     let found = objects(&replay("hist", &path, &["--value", "pid", "--json"]).join(""));
     assert_eq!((&found[0]["rows"][0]["histogram"], &found[0]["rows"][0]["unit"]), (&rows(), &"pid".into()));
     let lines = replay("hist", &path, &["--value", "pid", "--by", "comm"]);
-    // A table has the percentiles of each key, and then each key has a histogram.
+    // The table contains the percentiles of each key. A histogram for each key follows.
     let cells = |at: usize| lines[at].split_whitespace().collect::<Vec<&str>>();
     assert_eq!(cells(1), ["comm", "count", "mean", "p50", "p90", "p99", "max"]);
     assert_eq!((&cells(2)[..3], cells(2)[6]), (&["wide", "100", "49.5"][..], "99"));
     assert!(lines[3].starts_with("comm=wide: 100 values, p50 "), "{lines:?}");
-    // 99 ns are 0 us.
+    // In us, 99 ns are 0.
     let micros = objects(&replay("hist", &path, &["--value", "pid", "--unit", "us", "--json"]).join(""));
     assert_eq!(micros[0]["rows"][0]["histogram"], object!([{ "from": 0, "count": 100 }]));
 }
@@ -74,7 +74,7 @@ fn an_event_without_a_duration_needs_a_value() {
     assert!(said(&text).contains("`comm` of sched:sched_wakeup cannot be added up: it is text"), "{}", said(&text));
 }
 
-/// A span has a duration and the fields of its two events. Its two events themselves are not counted.
+/// A span has a duration and the fields of its two events. The two events themselves are not counted.
 #[test]
 fn spans_are_shown_as_any_event() {
     needs([Need::Tracefs]);

@@ -1,4 +1,4 @@
-//! The commands that answer questions without a script: known counts of workloads, live and from recordings.
+//! The commands that answer questions without a script, on workloads with known counts, live and from recordings.
 
 mod difference;
 mod hist;
@@ -30,7 +30,7 @@ fn run(args: &[&str], program: &[String]) -> Output {
 #[test]
 fn a_command_may_stand_behind_exec_as_in_python() {
     needs([Need::Tracefs]);
-    // Behind the command, options are those of the command.
+    // Options after the command belong to the command.
     let command = ["--exec", "sh", "-c", "exec \"$@\"", "--exec"].map(str::to_owned).into_iter().chain(words(40, 0, 0));
     let command: Vec<String> = command.collect();
     let counted = |args: &[&str]| objects(&stdout(&perf_prof(args).args(&command).output().unwrap()));
@@ -47,7 +47,7 @@ fn a_command_may_stand_behind_exec_as_in_python() {
     assert_eq!(count(objects(&said(&stat)).last().unwrap(), CALL), 40);
 }
 
-/// Runs a command on a recording. Returns its lines.
+/// Runs a command on a recording. Returns the printed lines.
 fn replay(command: &str, path: &Path, args: &[&str]) -> Vec<String> {
     printed(&perf_prof(&[command, "--input"]).arg(path).args(args).output().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Tables and pictures of events of which some were lost say so in themselves. The recordings are made byte by byte.
+//! Tables and pictures say so themselves if some of their events were lost. The recordings are made byte by byte.
 
 use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 use serde_json::{Value as Json, json};
@@ -16,10 +16,10 @@ use crate::{
     replay::made::NATIVE,
 };
 
-/// How many events the kernel says that it has lost.
+/// The number of events that the kernel reports as lost.
 const LOST: u64 = 5;
 
-/// Returns a recording of six events of two threads. In the middle, events were lost.
+/// Returns a recording of six events of two threads, with a loss in the middle.
 fn recording(folder: &Folder, attr: MadeAttr, lost: u64) -> String {
     const SAMPLE_ID_ALL: u64 = 1 << 18;
     let attr = MadeAttr { flags: SAMPLE_ID_ALL, ..attr };
@@ -39,14 +39,14 @@ fn recording(folder: &Folder, attr: MadeAttr, lost: u64) -> String {
     made.write(folder)
 }
 
-/// A recording of the tracepoint in the formats of [`NATIVE`].
+/// Returns a recording of the tracepoint in the formats of [`NATIVE`].
 fn of_tracepoint(folder: &Folder, lost: u64) -> String {
     let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
     let attr = MadeAttr { kind: PERF_TYPE_TRACEPOINT, config: 0x176, ..MadeAttr::new(members) };
     recording(folder, attr, lost)
 }
 
-/// A recording of a profile.
+/// Returns a recording of a profile.
 fn of_clock(folder: &Folder, lost: u64) -> String {
     recording(folder, MadeAttr::new(PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU), lost)
 }
@@ -76,7 +76,7 @@ fn tables_of_events_of_which_some_were_lost_are_lower_bounds() {
 #[test]
 fn each_interval_has_its_own_losses() {
     needs([Need::Tracefs]);
-    // Rings of one page lose most of the calls, and nothing of the time in which the program sleeps.
+    // Rings of one page lose most of the calls, and nothing while the program sleeps.
     let work = workload("calls 200000 sleep-ms 1500");
     let options = ["-q", "--json", "-i", "100ms", "--in-kernel", "never", "-m", "1", "--buffer", "4K"];
     for command in [&["top", CALL, "--by", "_tid"][..], &["hist", CALL, "--value", "_tid"]] {
@@ -186,7 +186,7 @@ fn exported_lines_of_a_recording_with_lost_events_say_so_at_the_end() {
     }
 }
 
-/// Returns where the last sample of a recording of the tracepoint begins.
+/// Returns the offset of the last sample in a recording of the tracepoint.
 fn last_sample(bytes: &[u8]) -> usize {
     const RAW_DATA: usize = 32;
     bytes.windows(8).rposition(|window| window == u32s(&[28, 0x176])).unwrap() - RAW_DATA
@@ -231,7 +231,7 @@ fn results_of_a_damaged_recording_are_lower_bounds() {
     assert_eq!(svg.matches(&format!("; partial: {REASON}<")).count(), 1);
 }
 
-/// Returns the last line of JSON of `top`, and what was said about the recording.
+/// Returns the last JSON line of `top`, and stderr.
 fn total_and_said(path: &str) -> (Json, String) {
     let output = perf_prof(&["top", "sys:e", "--by", "_tid", "--json", "-q", "--input", path]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -239,7 +239,7 @@ fn total_and_said(path: &str) -> (Json, String) {
     (objects(&stdout(&output)).pop().unwrap(), said)
 }
 
-/// perf ends with an error at such a record.
+/// perf fails at such a record.
 #[test]
 fn a_record_whose_type_no_recorder_writes_is_damage_and_one_of_a_newer_kernel_is_not() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! The screens of `perf-prof top` and `hist`: drawn in place, ended by a key.
+//! The screens of `perf-prof top` and `hist`, which are drawn in place and end at a key.
 
 use std::{
     fs::File,
@@ -55,10 +55,10 @@ impl OnTerminal {
         }
     }
 
-    /// Reads to the end. Returns the exit status and all that was shown.
+    /// Reads to the end. Returns the exit status and everything that was shown.
     fn finish(mut self) -> (Option<i32>, String) {
         let mut rest = Vec::new();
-        // The end of a terminal is an error (EIO).
+        // At the end, reading from a terminal fails with EIO.
         let _ = self.terminal.read_to_end(&mut rest);
         self.shown.push_str(&String::from_utf8_lossy(&rest));
         (self.program.wait().unwrap().code(), self.shown)
@@ -73,7 +73,7 @@ impl OnTerminal {
     }
 }
 
-/// Returns the ids of two processes. The run does not end as long as the first one waits.
+/// Returns the ids of two processes. The run continues while the first process waits.
 fn pids(idle: &Waiting, working: &Waiting) -> String {
     format!("{},{}", idle.pid(), working.pid())
 }
@@ -95,7 +95,7 @@ fn the_table_is_drawn_in_place_until_the_user_presses_q() {
     let (before, after) = shown.split_once("\x1b[?1049l").expect("the first screen comes back");
     assert!(before.starts_with("\x1b[?1049h\x1b[?25l\x1b[H\x1b[1msyscalls:sys_enter_getpgid: "), "{shown:?}");
     assert!(before.contains("\x1b[J\x1b[H") && before.contains("since start"), "{shown:?}");
-    // The whole run is told on the first screen.
+    // After the screen is closed, the sums of the whole run are printed on the first screen.
     assert!(after.starts_with("total: 500 events in ") && after.contains("wide    500  100.0%"), "{shown:?}");
 }
 

@@ -12,10 +12,10 @@ use crate::harness::{
     script::workload,
 };
 
-/// From `getpgid` to `getsid`, which only tests call. Their argument is the key.
+/// The span from `getpgid` to `getsid`, which only tests call. Their argument is the key.
 const PAIR: &str = "span:pair=syscalls:sys_enter_getpgid..syscalls:sys_enter_getsid//key=pid/";
 
-/// A workload with a span of the key 1 that has at least 100 ms, three short ones of the key 2, and one of the key 3 that
+/// Returns a workload with a span of key 1 of at least 100 ms, three short spans of key 2, and a span of key 3 that
 /// does not end.
 fn spans() -> Vec<String> {
     let getsid = libc::SYS_getsid;
@@ -23,11 +23,11 @@ fn spans() -> Vec<String> {
     workload(&format!("comm pairs call 1 sleep-ms 100 syscall {getsid} 1 0 0 {} call 3", short.repeat(3)))
 }
 
-/// Checks the sums of both keys. The spans are those of [`spans`].
+/// Checks the sums of both keys of [`spans`].
 fn check_rows(object: &Json) {
     let rows = object["rows"].as_array().unwrap();
     let figure = |row: usize, name: &str| rows[row][name].as_u64().unwrap();
-    // The longest total comes first, not the key with more spans.
+    // The key with the longest total comes first, and not the key with more spans.
     assert!(rows.len() == 2 && figure(0, "total") >= figure(1, "total"), "{object}");
     let (long, short) = if figure(0, "pid") == 1 { (0, 1) } else { (1, 0) };
     assert_eq!((figure(long, "pid"), figure(short, "pid"), &object["events"]), (1, 2, &4.into()), "{object}");
@@ -68,7 +68,7 @@ fn top_counts_spans_by_task() {
 fn rows_that_are_not_shown_are_counted() {
     needs([Need::Tracefs]);
     let lines = printed(&run(&["top", PAIR, "--by", "pid", "-n", "1"], &spans()));
-    // The short spans may be long if other programs keep the CPUs busy.
+    // If other programs keep the CPUs busy, the short spans may be long.
     let shown = lines[2].split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let rest = if shown == "1 1" { 3 } else { 1 };
     assert!(["1 1", "2 3"].contains(&&*shown), "{lines:?}");
@@ -116,7 +116,7 @@ fn check_hist(object: &Json) {
 #[test]
 fn the_call_chain_of_a_source_has_the_frames_of_the_program() {
     needs([Need::Tracefs]);
-    // On some machines, perf gets no events of the idle task of a CPU.
+    // On some machines, perf gets no events of a CPU's idle task.
     let _awake = Awake::new();
     let work = workload("comm sleeper sleep-ms 5 sleep-ms 5");
     let chains = |args: &[&str]| -> Vec<String> {
@@ -132,7 +132,7 @@ fn the_call_chain_of_a_source_has_the_frames_of_the_program() {
     }
 }
 
-/// Returns the times in a line, each with its name; that of the duration is empty. All of them have the same form.
+/// Returns the times in a line, each with its name. The name of the duration is empty. All times have the same format.
 fn times(line: &str) -> Vec<(String, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let times = words.windows(2).filter(|pair| pair[1].trim_end_matches(')') == "ms").map(|pair| pair[0]);
@@ -147,7 +147,7 @@ fn times(line: &str) -> Vec<(String, f64)> {
 #[test]
 fn all_times_in_lines_of_spans_are_in_milliseconds_with_three_digits() {
     needs([Need::Tracefs]);
-    // On some machines, perf gets no events of the idle task of a CPU.
+    // On some machines, perf gets no events of a CPU's idle task.
     let _awake = Awake::new();
     let work = workload(&format!("comm pairs call 1 sleep-ms 20 syscall {} 1 0 0", libc::SYS_getsid));
     for (events, names) in [
@@ -174,7 +174,7 @@ fn hist_shows_the_durations_of_spans() {
     assert!(text.contains("pid=1: 1 value, ") && text.contains("pid=2: 3 values, "), "{text}");
 }
 
-/// Most locks have no name.
+/// Most locks have no name, so the kind and the task are the default keys.
 #[test]
 fn locks_are_counted_by_their_kind_and_the_task() {
     needs([Need::Tracefs]);

@@ -30,7 +30,7 @@ fn events_are_counted_by_task() {
     assert_eq!(lines[3..], [""]);
 }
 
-/// The field `pid` of the event is not the process that makes the call.
+/// The event's field `pid` is not the process that makes the call.
 #[test]
 fn keys_are_fields_or_what_all_events_have() {
     needs([Need::Tracefs]);
@@ -41,7 +41,7 @@ fn keys_are_fields_or_what_all_events_have() {
         by_field[0]["rows"].as_array().unwrap().iter().map(|row| row["pid"].as_u64().unwrap()).collect();
     pids.sort_unstable();
     assert!(pids.into_iter().eq(0..40));
-    // The first thread and the other two are one process, and the child is another one.
+    // The main thread and two other threads are one process, and the child is another.
     assert_eq!(counts(&json(&["top", CALL, "--by", "_pid"], &work)[0]), [120, 40]);
     assert_eq!(counts(&json(&["top", CALL, "--by", "tid"], &work)[0]), [40; 4]);
     let both = json(&["top", CALL, "--by", "event,comm"], &work);
@@ -61,19 +61,20 @@ fn fields_are_added_up_by_key_and_the_largest_sum_comes_first() {
         };
         object["rows"].as_array().unwrap().iter().map(of_row).collect()
     };
-    // Each thread asks for the processes 0 to 39. The first three threads are one process, the child is another one.
+    // Each thread makes calls for the processes 0 to 39. The first three threads are one process, and the child is
+    // another.
     let one = (0..40).sum::<i64>();
     assert_eq!(sums(&["--by", "_pid", "--sum", "pid"]), [[120, 3 * one], [40, one]]);
     let number = libc::SYS_getpgid;
     let both = [[120, 3 * 40 * number, 3 * one], [40, 40 * number, one]];
     assert_eq!(sums(&["--by", "_pid", "--sum", "pid,__syscall_nr"]), both);
     assert_eq!(sums(&["--by", "_pid", "--sum", "pid", "--sum", "__syscall_nr"]), both);
-    // All keys have the same count, so the sums alone decide.
+    // All keys have the same count, so only the sums decide.
     let largest: Vec<i64> = sums(&["--by", "pid", "--sum", "pid"]).iter().map(|row| row[1]).collect();
     assert_eq!(largest, (0..40).rev().map(|pid| 4 * pid).collect::<Vec<_>>());
 }
 
-/// The tables of all fields begin again with each interval.
+/// The tables of all fields are empty again at the start of each interval.
 #[test]
 fn the_sums_of_all_intervals_are_those_of_the_run() {
     needs([Need::Tracefs]);
@@ -86,7 +87,7 @@ fn the_sums_of_all_intervals_are_those_of_the_run() {
             let rows = object["rows"].as_array().unwrap().iter();
             rows.map(|row| row["sums"][field].as_i64().unwrap()).sum::<i64>()
         };
-        // What came after the last interval is only in the total.
+        // Only the total contains the events after the last interval.
         assert!(intervals.iter().map(sum).sum::<i64>() <= sum(total), "{objects:?}");
         let each = if field == "pid" { (0..4000).sum::<i64>() } else { 4000 * libc::SYS_getpgid };
         assert_eq!(sum(total), 3 * each);
@@ -121,7 +122,7 @@ fn sums_have_the_unit_of_their_field_live_and_from_a_recording() {
     }
 }
 
-/// As in `perf-prof trace -e openat`.
+/// The name alone selects the system call, as in `perf-prof trace -e openat`.
 #[test]
 fn the_name_of_a_system_call_is_an_event() {
     needs([Need::Tracefs]);
@@ -176,7 +177,7 @@ fn intervals_add_up_to_the_total() {
     assert!(!intervals.is_empty() && intervals.iter().all(|interval| interval["kind"] == "interval"), "{objects:?}");
     assert!(intervals.is_sorted_by_key(|interval| (interval["time"].as_f64().unwrap() * 1e6) as u64), "{objects:?}");
     let events = |object: &Json| object["events"].as_u64().unwrap();
-    // What came after the last interval is only in the total.
+    // Only the total contains the events after the last interval.
     assert!(intervals.iter().map(events).sum::<u64>() <= events(total));
     assert_eq!((events(total), &total["kind"]), (200 * (1 + 2 + 2), &"total".into()));
 }
@@ -192,7 +193,7 @@ fn a_recording_is_counted() {
     assert_eq!(counts(&objects[0]), [1; 5]);
 }
 
-/// A cell without text would look as if the columns were shifted.
+/// An empty cell would make the columns look shifted.
 #[test]
 fn an_empty_key_is_shown_as_a_dash() {
     needs([Need::Tracefs]);
@@ -202,7 +203,7 @@ fn an_empty_key_is_shown_as_a_dash() {
     assert!(keys.contains(&"-") && keys.contains(&"sh"), "{lines:?}");
 }
 
-/// The tracepoints of locks are those of the kernel's locks.
+/// The lock tracepoints are those of the kernel's own locks.
 #[test]
 fn a_selector_of_futexes_leads_to_the_script_that_shows_them() {
     for command in ["top", "hist", "trace"] {
@@ -213,7 +214,7 @@ fn a_selector_of_futexes_leads_to_the_script_that_shows_them() {
     }
 }
 
-/// `-i` of report and export names a recording.
+/// `-i` of report and export names a recording, so users may write this.
 #[test]
 fn a_file_as_interval_leads_to_the_option_for_recordings() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +231,7 @@ fn a_file_as_interval_leads_to_the_option_for_recordings() {
     assert!(!said("top", "not-there.data").contains("reads the recording"));
 }
 
-/// The counts of one of them would look like those of both.
+/// The counts of one recording would look like those of both.
 #[test]
 fn a_second_recording_is_refused() {
     for command in [&["top"][..], &["hist", "--value", "x"], &["trace"]] {
@@ -288,7 +289,7 @@ fn keys_that_are_call_chains_are_recorded_without_another_option() {
     assert_eq!((output.status.code(), said(&output)), (Some(1), format!("perf-prof: {message}\n")));
 }
 
-/// There is no width that a row has to fit into, so a program gets each call chain as `--json` has it.
+/// Without a terminal, rows have no maximum width, so call chains are as long as in `--json`.
 #[test]
 fn call_chains_are_whole_off_a_terminal() {
     needs([Need::Tracefs]);
@@ -302,7 +303,7 @@ fn call_chains_are_whole_off_a_terminal() {
     assert!(!text.contains("..."), "{text}");
 }
 
-/// The C library of some machines has frame pointers, and that of others has none.
+/// On some machines, the C library has frame pointers, and on others it has none.
 #[test]
 fn call_chains_that_end_early_are_told_once() {
     needs([Need::Tracefs]);

@@ -43,7 +43,7 @@ fn an_event_in_the_place_of_the_command_is_named() {
         assert_eq!(message(word), hint);
     }
     assert_eq!(message("no-such-program"), format!("perf-prof: cannot execute no-such-program: {none}\n"));
-    // With -e, the word is a command.
+    // With -e, a further word is a command.
     let output = perf_prof(&["trace", "-e", CALL, "offcpu"]).output().unwrap();
     assert_eq!(said(&output), format!("perf-prof: cannot execute offcpu: {none}\n"));
 }
@@ -111,7 +111,7 @@ fn json_has_the_values_of_all_fields() {
     assert!(pids.values().all(|pids| *pids == expected), "{pids:?}");
 }
 
-/// The state of a task that sleeps is a number with a name.
+/// The state of a sleeping task is a number with a name.
 #[test]
 fn json_has_names_of_values() {
     needs([Need::Tracefs]);
@@ -149,7 +149,7 @@ fn a_running_process_is_traced() {
     await_events(&tracing, &file);
     waiting.go();
     assert!(tracing.wait().unwrap().success());
-    // In the first thread, the 2 threads that existed already, and the 2 that were started later.
+    // The calls are those of the main thread, of 2 threads from before, and of 2 threads that are created later.
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 20 * (1 + 2 + 2));
 }
 
@@ -194,12 +194,12 @@ fn a_recording_has_the_same_lines() {
     let lines = replay("trace", &path, &[]);
     assert_eq!(lines.len(), 100);
     assert_eq!(seconds(&lines[0]), 0.0);
-    // With the clock of the events, the times are those of perf script.
+    // With the clock of the events, the times equal those of perf script.
     let clock = replay("trace", &path, &["--timestamps", "clock", "-N", "1"]);
     let script = printed(&perf_prof(&["script", "-F", "time", "-i"]).arg(&path).output().unwrap());
     assert_eq!(clock.len(), 1);
     assert_eq!(clock[0].split_whitespace().next().unwrap(), script[0].trim().trim_end_matches(':'));
-    // The time since the line before is 0 for the first line only.
+    // Only in the first line, the time since the previous line is 0.
     let deltas: Vec<f64> =
         replay("trace", &path, &["--timestamps", "delta"]).iter().map(|line| seconds(line)).collect();
     let whole = seconds(&lines[99]);
@@ -244,7 +244,7 @@ fn call_chains_are_below_their_lines() {
     let mut lines = output.lines();
     assert!(lines.next().unwrap().contains(CALL));
     assert!(lines.clone().all(|line| line.starts_with("    ")), "{output}");
-    // The kernel tells the tracepoints of system calls only the frames of the program.
+    // For the tracepoints of system calls, the kernel reports only user frames.
     assert!(lines.any(|line| line.contains(" syscall+0x")), "{output}");
     let events = objects(&stdout(&trace(&["-g", "--json", "-e", CALL, "-N", "1"], &words(1, 0, 0))));
     assert!(events[0]["_callchain"].as_array().unwrap().iter().all(|frame| frame["addr"].is_u64()), "{events:?}");

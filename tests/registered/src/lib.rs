@@ -1,4 +1,4 @@
-//! `#[test]` for a test program with its own `main`: it puts the function into a list, and `main` runs this list.
+//! `#[test]` for a test program with its own `main`. It adds the function to a list, which `main` runs.
 //!
 //! It replaces the standard attribute. So tests are written as usual, and no test can be missing from the list.
 
