@@ -10,6 +10,12 @@ use crate::recorder;
 /// The size of a ring during the measurement, in bytes.
 pub const AT_FIRST: usize = 1 << 20;
 
+/// The maximum size of a ring for side-band records, in bytes.
+const SIDE_BAND: usize = 512 << 10;
+
+/// The maximum memory of all rings for side-band records, in bytes, unless they have the smallest size.
+const ALL_SIDE_BAND: usize = 64 << 20;
+
 /// The default memory for all rings and copies together, in bytes. It is smaller on machines with little memory.
 pub const DEFAULT_MEMORY: usize = 1 << 30;
 
@@ -31,6 +37,13 @@ fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize
 /// Returns the maximum size of each of `rings` rings. A dump copies all of them, so the rings get half of the memory.
 pub fn largest(rings: usize, memory: usize) -> usize {
     let share = (memory / 2 / rings.max(1)).max(page_size());
+    1 << share.ilog2()
+}
+
+/// Returns the size of each of `rings` rings for side-band records: with a ring for each of many threads, each thread
+/// writes few of these records.
+pub fn of_side_band(rings: usize) -> usize {
+    let share = (ALL_SIDE_BAND / rings.max(1)).clamp(4 * page_size(), SIDE_BAND);
     1 << share.ilog2()
 }
 
@@ -127,6 +140,12 @@ mod tests {
             assert!(used + room <= memory && used <= room, "{used} {room}");
         }
         assert_eq!(room_for_copies(&[8 * MIB, 8 * MIB], MIB), 16 * MIB, "with -m");
+    }
+
+    #[test]
+    fn rings_for_side_band_records_share_their_memory() {
+        assert_eq!([1, 2, 128, 1000].map(of_side_band), [512 << 10, 512 << 10, 512 << 10, 64 << 10]);
+        assert_eq!(of_side_band(1 << 20), 4 * page_size(), "but a ring holds some records");
     }
 
     #[test]

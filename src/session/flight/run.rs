@@ -35,9 +35,6 @@ use crate::{
     recorder::{self, Command, Control, Delay, Destination, Output},
 };
 
-/// The size of each ring for side-band records, in bytes.
-const SIDE_BAND_RING: usize = 512 << 10;
-
 /// The memory for side-band records that were read and are not processed yet, in bytes.
 const SIDE_BAND_BACKLOG: usize = 32 << 20;
 
@@ -131,6 +128,8 @@ fn check_output(plan: &FlightPlan) -> Result<()> {
 struct KeptSizes {
     ring: usize,
     memory: usize,
+    /// The size of each ring for side-band records.
+    side_band: usize,
 }
 
 fn sizes(plan: &FlightPlan, requests: &[EventRequest]) -> KeptSizes {
@@ -139,9 +138,12 @@ fn sizes(plan: &FlightPlan, requests: &[EventRequest]) -> KeptSizes {
     let memory = capture.buffer.unwrap_or_else(default);
     let Sizes { ring, .. } = requests::sizes(capture, requests);
     let is_measured = plan.before.is_some() && capture.ring_size.is_none();
-    let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count());
-    let at_first = || rings::AT_FIRST.min(ring).min(rings::largest(cpus, memory));
-    KeptSizes { ring: if is_measured { at_first() } else { ring }, memory }
+    let rings = match &capture.target {
+        plan::Target::Threads(threads) => threads.len(),
+        _ => procfs::online_cpus().map_or(1, |cpus| cpus.iter().count()),
+    };
+    let at_first = || rings::AT_FIRST.min(ring).min(rings::largest(rings, memory));
+    KeptSizes { ring: if is_measured { at_first() } else { ring }, memory, side_band: rings::of_side_band(rings) }
 }
 
 /// Opens the events. Starts the BPF programs that write the records of events with strings.
@@ -157,7 +159,7 @@ fn open(
     let traced = workload.filter(|_| matches!(of_plan.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(of_plan, selected)?;
     let target = requests::target(of_plan, traced.map(Workload::pid))?;
-    let of_side_band = Sizes { ring: SIDE_BAND_RING, buffer: Budget::new(SIDE_BAND_BACKLOG) };
+    let of_side_band = Sizes { ring: sizes.side_band, buffer: Budget::new(SIDE_BAND_BACKLOG) };
     let options = requests::options(of_plan, &of_side_band, Mappings::Ignored, wake);
     let begin = if plan.record.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
     let is_switched = begin == EventStart::Later || plan.record.control.is_some();
