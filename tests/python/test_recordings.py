@@ -229,7 +229,7 @@ class Recordings(unittest.TestCase):
         pp.record("raw_syscalls:sys_enter", output=self.path, exec=[sys.executable, "-c", calls], mmap_pages="32M")
         with unittest.mock.patch.dict(os.environ, MALLOC_ARENA_MAX="1"):
             done = child(code, self.path)
-        self.assertRegex(done.stdout, r"^table\(\) needs more memory than there is: it has \d+ MiB for the first \d+ rows")
+        self.assertRegex(done.stdout, r"^table\(\) needs more memory than is available: the first \d+ rows take \d+ MiB")
         self.assertGreater(int(done.stdout.split()[-1]), 1_000_000, done.stderr)
 
     def test_an_event_that_the_recording_lacks_is_an_error(self):

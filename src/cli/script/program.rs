@@ -186,8 +186,8 @@ const LARGEST_SCRIPT: u64 = 16 << 20;
 
 fn opens_its_events(script: &OsStr, option: &str) -> Failure {
     usage(format!(
-        "{option} has no effect on {}: it imports perf, and so opens its events itself; give it its own arguments after its \
-         name",
+        "{option} has no effect on {}: the script imports perf, so it opens its events itself; write arguments of the \
+         script after its name",
         script.display()
     ))
 }

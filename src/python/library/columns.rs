@@ -113,8 +113,8 @@ impl Batches {
             batches.push(rows);
             if memory::available().is_some_and(|left| left < reserve) {
                 return Err(PyMemoryError::new_err(format!(
-                    "table() needs more memory than there is: it has {} MiB for the first {count} rows; name the columns \
-                     that you need, or use batches()",
+                    "table() needs more memory than is available: the first {count} rows take {} MiB; name the columns that \
+                     you need, or use batches()",
                     bytes >> 20
                 )));
             }

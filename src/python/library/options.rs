@@ -215,7 +215,11 @@ pub fn record_plan(output: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<Re
     let py = arguments.selectors.py();
     let asked = asked(Action::Record, "record", arguments)?;
     if output.as_os_str() == "-" {
-        return Err(named(py, "OptionError", "record(): output is a file; the standard output belongs to the program"));
+        return Err(named(
+            py,
+            "OptionError",
+            "record(): output must be a file, because the standard output belongs to the program",
+        ));
     }
     recording_of(py, output, asked)
 }

@@ -73,7 +73,11 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
     let mut jobs = recording.divide(jobs)?.into_iter().map(Job::new).collect::<Result<Vec<Job>>>()?;
     if run.plan.run.verbosity >= Verbosity::Verbose {
         let has_spans = !recording.selected().derived.is_empty();
-        let advance = if has_spans { "; spans are read in advance, up to the last part" } else { "" };
+        let advance = if has_spans {
+            "; all parts except the last are read in advance for spans that continue in the next part"
+        } else {
+            ""
+        };
         let name = &recording.recording().name;
         output::say(format_args!("{} processes, each with a part of {name}{advance}", jobs.len()));
     }
