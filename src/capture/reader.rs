@@ -298,9 +298,9 @@ impl Reader {
         }
     }
 
-    /// Answers a flush request when all records that were in the rings at its time have been delivered. This may take
-    /// several rounds: if memory is short, one round cannot empty all rings. `began` is the start of the last round,
-    /// and `complete` says whether that round emptied all rings.
+    /// Answers a flush request when all records that were in the rings at the time of the request have been delivered.
+    /// This may take several rounds: if memory is short, one round cannot empty all rings. `began` is the start of the
+    /// last round, and `complete` says whether that round emptied all rings.
     fn advance_flush(&mut self, began: Instant, complete: bool) {
         let Some(flush) = &mut self.flush else { return };
         let answered = match self.rounds {

@@ -31,7 +31,7 @@ impl OwnThread {
     /// Adds the calling thread to the list.
     pub fn enter() -> OwnThread {
         let tid = rustix::thread::gettid().as_raw_pid() as u32;
-        // An ended thread in the list may have had the same id.
+        // An ended thread in the list may have had the id of this thread. Its entry is cleared.
         ENDED.iter().for_each(|ended| _ = replace(ended, tid, 0));
         if let Some(place) = RUNNING.iter().position(|running| replace(running, 0, tid)) {
             USED.fetch_max(place + 1, SeqCst);

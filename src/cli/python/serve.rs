@@ -93,7 +93,7 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     let ours = start.into_iter().chain(first.unwrap_or_default()).chain(split.options);
     let of_script = [script].into_iter().chain(split.script_args);
     let words: Vec<OsString> = match split.workload {
-        // All arguments of the script belong to the script, so a `--` keeps perf-prof from parsing them.
+        // All arguments of the script belong to the script. The `--` keeps perf-prof from parsing them.
         None => ours.chain(["--".into()]).chain(of_script).collect(),
         Some(command) => ours.chain(of_script).chain(["--exec".into()]).chain(command).collect(),
     };

@@ -32,7 +32,7 @@ pub struct FlightRun {
     generation: Generation,
 }
 
-/// Starts to keep events, whose dumps are written into `folder`. Returns when the events are on.
+/// Starts to keep events. Dumps are written into `folder`. Returns when the events are on.
 #[pyfunction]
 pub fn start_flight(
     folder: PathBuf,

@@ -247,7 +247,7 @@ impl Program {
         }
     }
 
-    /// Fails if a script of `perf script` has handlers of tracepoints, and this run has an event for none of them.
+    /// Fails if a script of `perf script` has handlers of tracepoints, and no event of this run belongs to any of them.
     /// Never fails for other scripts.
     pub fn check_handles_an_event(&self) -> Result<(), ScriptError> {
         match &self.receiver {

@@ -18,8 +18,8 @@ use super::base::{Aggregator, Shared};
 /// The first word of the names of all metrics.
 const PREFIX: &str = "perf_prof";
 
-/// Tables that are older than this are read again. Reading tables in the kernel slows the traced programs down, so
-/// several scrapers share one reading.
+/// Tables in the kernel are read again if they were read longer ago than this. Reading them slows the traced programs
+/// down, so several scrapers share one reading.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
 /// A scrape waits at most this long for a busy run. Prometheus itself waits for 10 s.

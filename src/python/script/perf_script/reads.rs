@@ -67,8 +67,8 @@ impl Reads {
         Ok(Some(Reads { arguments: found.into_iter().map(read).collect(), examined }))
     }
 
-    /// Returns whether the result is still valid: a script can replace the code of the function. It is valid if the
-    /// code is the same, and no module was imported since the examination.
+    /// Returns whether the result is still valid. It is valid if the function has the same code, which a script can
+    /// replace, and no module was imported since the examination.
     #[inline]
     pub fn hold(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held, and the function is a live object of this type. The result is only compared.
