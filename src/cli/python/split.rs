@@ -164,7 +164,7 @@ fn option_form(flags: &[Flag], arg: &OsStr) -> Option<OptionForm> {
             (ValueKind::Value | ValueKind::Optional, Some(_)) | (ValueKind::Nothing, None) => {
                 Some(OptionForm::Complete)
             }
-            // An option that takes no value has a value, as in `--order=asc`. So the option belongs to the script.
+            // The option takes no value but was given one, as in `--order=asc`. So it belongs to the script.
             (ValueKind::Nothing, Some(_)) => None,
         };
     }

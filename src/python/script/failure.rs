@@ -14,7 +14,7 @@ use perf_prof_system::{output, signals};
 
 use super::interpreter::is_host;
 
-/// What a KeyboardInterrupt means that no signal has caused, so the script itself raised it.
+/// What a KeyboardInterrupt means if no signal caused it, because the script itself raised it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnInterrupt {
     /// The script wants to end the run.

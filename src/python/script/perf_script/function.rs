@@ -118,7 +118,7 @@ impl Function {
         }
     }
 
-    /// Returns a borrowed reference to what has this name now; null if nothing has it.
+    /// Returns a borrowed reference to the object that has this name now; null if there is none.
     #[inline]
     fn borrowed(&self, main: &Bound<'_, PyDict>) -> *mut ffi::PyObject {
         // SAFETY: the GIL is held. If a key in the dict is not a str, comparing it with the name may raise an exception.
