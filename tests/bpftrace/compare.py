@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the spans of built-in sources with those of bpftrace programs, beside the same work in one run.
+"""Compares the spans of perf-prof's built-in sources with the spans of bpftrace programs, which trace the same work.
 
 usage: python3 tests/bpftrace/compare.py [--program target/debug/perf-prof] [SOURCE...]
 
-Needs root and bpftrace. Each row has the numbers of spans that both saw, the medians of their durations in ns, and the
-difference in percent. Spans of a few microseconds (hrtimer) have the tracers' own time in them. A task that only computes
-when nothing else runs keeps each CPU from idling: on some machines, perf gets no events of an idle task. The status is 1
-if a count differs.
+Needs root and bpftrace. Each row shows how many spans perf-prof and bpftrace saw, the medians of the durations in ns,
+and the difference in percent. The durations of spans of a few microseconds (hrtimer) include the time that the tracers
+need. On each CPU, a task of the lowest priority computes, so that no CPU idles: on some machines, perf gets no events
+of an idle task. The status is 1 if a count differs.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def naps():
 
 
 def turns():
-    """Naps, then computes, beside a task that always computes on the same CPU."""
+    """Sleeps, then computes, while another task computes all the time on the same CPU."""
     rival = os.fork()
     if rival == 0:
         named("rival")
@@ -67,7 +67,7 @@ def calls():
 
 
 def signals():
-    """A signal that is blocked for 2 ms."""
+    """Sends itself a signal that is blocked for 2 ms."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     for _ in range(TIMES):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -84,14 +84,15 @@ def connections():
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
         time.sleep(0.005)
-        # The server closes first, so the client's end does not wait for lost packets.
+        # The server closes first, so that the client's socket does not stay in TIME_WAIT.
         server.close()
         client.recv(1)
         client.close()
 
 
 def messages():
-    """Messages of a System V queue are allocated when they are sent, and freed when they are received."""
+    """Sends and receives messages of a System V queue: the kernel allocates a message when it is sent, and frees it
+    when it is received."""
     queue = libc.msgget(0, 0o1600)
     text = ctypes.create_string_buffer(b"\1" + bytes(7) + b"x" * 3000, 3008)
     for _ in range(TIMES):
@@ -102,13 +103,13 @@ def messages():
 
 
 def mappings():
-    """Threads wait for the lock of their mappings while one of them fills pages."""
+    """Threads wait for the lock of the process's mappings (mmap_lock), while one of them fills pages."""
     libc.mmap.restype = ctypes.c_void_p
     size = 32 << 20
 
     def fill():
         for _ in range(TIMES // 10):
-            # Private, anonymous, and filled at once (MAP_POPULATE).
+            # MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE: the kernel fills the pages during the call.
             at = libc.mmap(None, ctypes.c_size_t(size), 3, 0x8022, -1, 0)
             libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
 
@@ -126,8 +127,9 @@ def writes():
 
 
 def packets():
-    """Packets that many sockets look at in the soft interrupt, each with a long filter, so that it takes a while."""
-    # A / 3 (BPF_ALU | BPF_DIV | BPF_K), many times, then "no packet" (BPF_RET | BPF_K).
+    """Sends packets to which many sockets apply a long filter. The filters run in the softirq, so that it takes a
+    while."""
+    # A /= 3 (BPF_ALU | BPF_DIV | BPF_K) 4,000 times, then return 0, which drops the packet (BPF_RET | BPF_K).
     steps = struct.pack("HBBI", 0x34, 0, 0, 3) * 4000 + struct.pack("HBBI", 0x06, 0, 0, 0)
     code = ctypes.create_string_buffer(steps)
     program = struct.pack("HL", len(steps) // 8, ctypes.addressof(code))
@@ -143,7 +145,7 @@ def packets():
 
 
 def lines():
-    """Lines for a terminal, whose characters a worker of the kernel takes one by one."""
+    """Writes lines to a terminal. A worker of the kernel passes the characters on."""
     terminal, program = os.openpty()
     os.set_blocking(terminal, False)
     for _ in range(TIMES):
@@ -162,13 +164,13 @@ def libc_path():
         return next(path for path in (line.split()[-1] for line in maps) if "/libc.so" in path or "/libc-" in path)
 
 
-# Keeps the duration of a span until the end of the program. A line for each span would wake bpftrace up, which would then
-# run between the events that are measured.
+# Keeps the durations in a map until the program ends. If the program printed a line for each span, bpftrace would wake
+# up and run between the measured events.
 TAKE = "@d[nsecs, cpu] = nsecs - @s[KEY]; delete(@s[KEY]);"
 
 
 def pair(begin, end, key, end_key=None):
-    """Returns a bpftrace program for spans of one event to another with the same key."""
+    """Returns a bpftrace program that measures spans from event `begin` to event `end` with the same key."""
     end_key = end_key or key
     return f"{begin} {{ @s[{key}] = nsecs; }}\n{end.replace('KEY', end_key)} {{ {TAKE.replace('KEY', end_key)} }}"
 
@@ -215,7 +217,7 @@ tracepoint:workqueue:workqueue_execute_start /@o[args->work] && args->function =
     @s[tid, args->work] = nsecs; delete(@o[args->work]);
 }}
 tracepoint:workqueue:workqueue_execute_end /@s[tid, args->work]/ {{ {TAKE.replace("KEY", "tid, args->work")} }}"""
-# For each source: the selector, the bpftrace program, and the work.
+# For each source: the event for perf-prof, the bpftrace program, and the function that does the work.
 SOURCES = {
     "syscall": (
         f"syscall/name=clock_nanosleep, comm={COMM}/",
@@ -313,7 +315,7 @@ def work(name):
 
 
 def spinners():
-    """Starts a task on each CPU that computes when nothing else runs."""
+    """Starts a task on each CPU that computes only when no other task runs there."""
     started = []
     for cpu in os.sched_getaffinity(0):
         child = os.fork()

@@ -1,4 +1,5 @@
-# A test runs this script. It reads the kernel's symbols, then loads a BPF program. A call chain contains this program.
+# A test runs this script. The script reads the kernel's symbols, and then loads a BPF program, which is later part of a
+# call chain.
 import ctypes, os, socket, struct, sys
 import perf_prof
 
@@ -26,7 +27,7 @@ def call(program):
     one.send(b'x')
 
 def __interval__():
-    # This line reads the symbols for the first time. The BPF program is loaded after that.
+    # This line makes perf-prof read the symbols for the first time. The BPF program is loaded afterwards.
     print('+0x' in perf_prof.ksym(int(next(open('/proc/kallsyms')).split()[0], 16)))
     call(load())
 

@@ -4,14 +4,15 @@
     python3 tests/damaged/damaged.py seeds FOLDER --program target/release/perf-prof
     python3 tests/damaged/damaged.py run FOLDER --program target/release/perf-prof --runs 100000
 
-`seeds` makes small recordings of many kinds, of programs with DWARF, without symbols and with debug files. More
-recordings can be copied into FOLDER/data. `run` damages one of them, or one of the ELF files, for each run. Input
-number I is made from --seed and I alone, so `run FOLDER --only I --keep DIR` makes it again. Needs root: each worker
-has a mount namespace, with the programs at the path that the recordings have, and short lists of kernel symbols and
-debug files, so that a run takes milliseconds.
+`seeds` makes small recordings of many kinds. The recorded programs contain DWARF, lack symbols, or have debug files.
+You can copy more recordings into FOLDER/data. `run` damages a recording or an ELF file for each run of perf-prof. Input
+number I depends only on --seed and I, so `run FOLDER --only I --keep DIR` makes the same input again. Needs root: each
+worker has a mount namespace. In this namespace, the programs have the paths that the recordings name, and the lists of
+kernel symbols and debug files are short, so that a run takes milliseconds.
 
-A fault is a signal, a panic, more than 10 s of CPU time (a busy machine makes runs longer), 60 s in all, or more than
-1 GiB. The least memory that is shown is that of this program, because the kernel counts it for the programs it starts.
+A fault is a signal, a panic, more than 10 s of CPU time, more than 60 s of elapsed time (a busy machine makes runs
+longer), or more than 1 GiB of memory. No run is shown with less memory than this Python program needs, because the
+kernel counts this program's memory for each program that it starts.
 """
 import argparse
 import collections
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import time
 
-# The place of the programs, as the recordings have it.
+# The folder of the programs, which the recordings name.
 PLACE = "/tmp/damage"
 SOURCE = r"""
 #include <fcntl.h>
@@ -56,8 +57,9 @@ def __sample__(event):
     event.to_dict()
     event._comm
 """
-# Of these commands, one is used for each input: name, arguments before and after the input, weights for a damaged
-# recording and for a damaged ELF file. The commands with Python take longer, so they are used less often.
+# Each input is given to one of these commands. An entry is: name, arguments before the input, arguments after the
+# input, weight for a damaged recording, weight for a damaged ELF file. The commands that run Python take longer, so
+# they have low weights.
 COMMANDS = [
     ("evlist", ["evlist", "-v", "-i"], [], 32, 0),
     ("script", ["script", "-i"], [], 34, 50),
@@ -72,7 +74,7 @@ BOUNDARY = [0, 1, 2, 3, 4, 7, 8, 0x10, 0x40, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x
 
 
 def make_seeds(folder, program):
-    """Compiles programs and records them in many ways."""
+    """Compiles programs, and records each of them in many ways."""
     data, elf = f"{folder}/data", f"{folder}/elf"
     for path in data, elf, PLACE:
         os.makedirs(path, exist_ok=True)
@@ -80,7 +82,7 @@ def make_seeds(folder, program):
         file.write(SOURCE)
 
     def run(*words, output=None, tries=1):
-        """Runs a command. perf aborts at times if the machine is busy, then it is run again."""
+        """Runs a command, at most `tries` times: perf sometimes aborts when the machine is busy."""
         for _ in range(tries):
             with open(output or os.devnull, "wb") as out:
                 done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, timeout=60)
@@ -109,7 +111,8 @@ def make_seeds(folder, program):
     perf = {"memory": ["-d", "-W", "--user-regs=ax,ip,sp", "--intr-regs=ax,ip", *clock],
             "group": ["-e", "{cpu-clock,page-faults}:S", "-F", "500"]}
     for recorder, kinds in (program, kinds), ("perf", kinds | perf):
-        # perf would also copy the programs into its cache, from where they would be read instead of the damaged ones.
+        # Without -N, perf would copy the programs into its cache, and perf-prof would read these copies instead of the
+        # damaged files.
         name, cache = ("perf", ["-N"]) if recorder == "perf" else ("own", [])
         for kind, words in kinds.items():
             for target in ("dwarf", "gz", "split", "stripped")[:4 if "g" in kind else 1]:
@@ -122,12 +125,13 @@ def make_seeds(folder, program):
         run("perf", "stat", "record", "-o", f"{data}/perf-{kind}", "-e", "task-clock,page-faults", *words,
             f"{PLACE}/dwarf", "20")
     for name in os.listdir(data):
-        if name.endswith(".old"):  # an earlier try
+        if name.endswith(".old"):  # perf renamed the file of an earlier try
             shutil.rmtree(f"{data}/{name}") if os.path.isdir(f"{data}/{name}") else os.unlink(f"{data}/{name}")
 
 
 def regions(data):
-    """Places worth damaging: (start, end, size of a word). Empty if the structure is not that of a file."""
+    """Returns the regions that are worth damaging: (start, end, size of a word). Returns an empty list if `data` is
+    neither an ELF file nor a recording."""
     found = [(0, min(len(data), 104), 8)]
     if data[:4] == b"\x7fELF" and len(data) > 64:
         phoff, shoff = struct.unpack_from("<QQ", data, 32)
@@ -136,7 +140,8 @@ def regions(data):
                   (shoff, shoff + shentsize * shnum, 4)]
         for number in range(shnum):
             _, kind, _, _, offset, size = struct.unpack_from("<IIQQQQ", data, shoff + number * shentsize)
-            # Not the code: perf-prof does not read it. Debug information, symbols, notes, unwind tables.
+            # Sections with debug information, symbols, notes and unwind tables. The section with code is left out,
+            # because perf-prof does not read it.
             if kind != 8 and size:
                 found.append((offset, offset + size, 4 if number % 2 else 1))
     elif data[:8] == b"PERFILE2" and len(data) > 104:
@@ -154,7 +159,7 @@ def regions(data):
 
 
 def records(data, at, end):
-    """The records of a data section: their headers, and the first words of what they hold."""
+    """Returns the regions of the records in a data section: the headers, and the first words of the contents."""
     starts = []
     while at + 8 <= min(end, len(data)) and len(starts) < 5000:
         size = struct.unpack_from("<H", data, at + 6)[0]
@@ -162,7 +167,7 @@ def records(data, at, end):
             break
         starts.append((at, at + size))
         at += size
-    # As many as all else together, so that records are damaged as often as headers.
+    # At most 12 records, so that records are not damaged more often than all headers of the file together.
     few = random.Random(len(starts)).sample(starts, min(len(starts), 12))
     return [(a, a + 8, 2) for a, _ in few] + [(a + 8, min(b, a + 136), 8) for a, b in few if b > a + 16]
 
@@ -194,7 +199,7 @@ def damage(data, places, others, chance):
                 new = (old + chance.choice((-8, -1, 1, 8, 4096, -4096))) & ((1 << 8 * width) - 1)
                 data[at:at + width] = new.to_bytes(width, "little")[:max(0, len(data) - at)]
             case "length":
-                # A number that fits into the file somehow: sizes, offsets, indices.
+                # A number that is plausible as a size, offset or index in this file.
                 width = chance.choice((2, 4, 8))
                 value = chance.choice((len(data), len(data) - at, at, chance.randrange(len(data)))) & ((1 << 8 * width) - 1)
                 data[at:at + width] = value.to_bytes(width, "little")[:max(0, len(data) - at)]
@@ -219,10 +224,10 @@ def damage(data, places, others, chance):
 
 
 class Seeds:
-    """The undamaged files, with the places in them that are worth damaging."""
+    """The undamaged files, and the regions in them that are worth damaging."""
 
     def __init__(self, folder):
-        self.recordings = {}  # name to {file name: bytes}; a recording that is a single file has the file name ""
+        self.recordings = {}  # name of recording to {file name: contents}; "" if it is a single file
         self.elf = {}
         for name in sorted(os.listdir(f"{folder}/data")):
             path = f"{folder}/data/{name}"
@@ -233,7 +238,8 @@ class Seeds:
         self.names = list(self.recordings)
         self.all = [data for files in self.recordings.values() for data in files.values() if data]
         self.places = {}
-        # Recordings of the programs, for which damaged ELF files are looked up.
+        # For each ELF file: the recordings that name its program. perf-prof opens the damaged ELF file when it reads
+        # one of them.
         self.users = {name: [recording for recording, files in self.recordings.items()
                              if any(f"{PLACE}/{name.removesuffix('.debug')}\0".encode() in data for data in files.values())]
                       for name in self.elf}
@@ -250,7 +256,7 @@ def read(path):
 
 
 def make(seeds, seed, number, place):
-    """Makes input `number`, and returns its command's name, the words of the command, and what was damaged."""
+    """Makes input `number`. Returns the name of the command, its words, and what was damaged."""
     chance = random.Random(f"{seed}:{number}")
     input = f"{PLACE}/input"
     shutil.rmtree(input, ignore_errors=True)
@@ -274,7 +280,7 @@ def make(seeds, seed, number, place):
             os.makedirs(input, exist_ok=True)
         with open(f"{input}/{file}" if file else input, "wb") as out:
             out.write(data)
-    for other in place:  # what the run before damaged is put right
+    for other in place:  # restores the ELF files that the run before damaged
         with open(f"{PLACE}/{other}", "wb") as out:
             out.write(seeds.elf[other])
     place.clear()
@@ -293,7 +299,8 @@ def call(name, *arguments):
 
 
 def own_namespace(folder):
-    """The worker's own place for programs, and short lists of symbols, so that a run takes milliseconds."""
+    """Moves the worker into a mount namespace, with its own folder for the programs and short lists of symbols, so that
+    a run takes milliseconds."""
     call("unshare", 0x20000)  # CLONE_NEWNS
     call("mount", None, b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
     os.makedirs(PLACE, exist_ok=True)
@@ -311,7 +318,8 @@ def own_namespace(folder):
 
 
 def start(words, log):
-    """Runs a command. Returns its status, seconds, seconds of CPU time, MiB, and whether it was ended here."""
+    """Runs a command. Returns its status, seconds, seconds of CPU time, MiB of memory, and whether it was killed after
+    60 s."""
     begin = time.monotonic()
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                (os.POSIX_SPAWN_DUP2, log, 2)]
@@ -334,9 +342,9 @@ def overdue(*_):
 
 
 def work(options, worker):
-    """Runs the inputs of one worker. Writes a JSON line for each fault, and one for the sums."""
-    signal.signal(signal.SIGALRM, overdue)  # an exception ends the wait; after a handler that returns it would go on
-    # No run may take the machine's memory, whatever it does. Those that are started inherit the limits.
+    """Runs the inputs of one worker. Writes a JSON line for each fault, and a last line with the sums."""
+    signal.signal(signal.SIGALRM, overdue)  # raises, because Python repeats wait4() after a handler that returns
+    # No run may use up the machine's memory. The commands inherit these limits.
     resource.setrlimit(resource.RLIMIT_AS, (8 * GIB, 8 * GIB))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["PERF_BUILDID_DIR"] = f"{PLACE}/none"
@@ -395,7 +403,7 @@ def work(options, worker):
 
 
 def results(folder, workers):
-    """Prints the sums of all workers and each fault. Returns the number of faults."""
+    """Prints the sums of all workers, and each fault. Returns the number of faults."""
     total, faults = {}, []
     for worker in range(workers):
         last = {}

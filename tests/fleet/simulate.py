@@ -1,14 +1,14 @@
-"""A fleet of 1,000 recordings on one machine: makes them, and runs a script on all of them by several engines.
+"""Makes 1,000 recordings, as of a fleet of machines, and runs a script on all of them with each of several engines.
 
     python tests/fleet/simulate.py [--recordings N] [--folder DIR] [--processes N] [--engines NAME,...] [--kill]
 
-Needs root, the package perf_prof, and for Dask the package distributed. There are 40 kinds of recordings: 8
-selections of events and 5 commands. Each recording is a run of its own, of a few hundredths of a second. Fails if two
-engines have different results. The engine `one` replays one recording after the other. The engine `threads` is that of
-`--jobs`.
+Needs root, the package perf_prof, and for Dask the package distributed. There are 40 kinds of recordings: 8 selections
+of events and 5 commands. Each recording takes a few hundredths of a second. The program fails if two engines return
+different results. The engine `one` replays one recording after the other. The engine `threads` is the engine that
+`--jobs` uses.
 
-With --kill, each engine then runs once more, and the process that works on the largest recording is killed. Fails
-if the result is not that of the recordings that are not reported as failed.
+With --kill, each engine then runs once more, and the process that replays the largest recording is killed. The program
+fails if the result differs from the result of the recordings that did not fail.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def __exit__():
 
 
 class Weighing(concurrent.futures.Executor):
-    """Counts the bytes of the pickles that go to and come from an executor."""
+    """An executor that counts the bytes of the pickles that it sends to and receives from another executor."""
 
     def __init__(self, executor):
         self.executor = executor
@@ -102,7 +102,7 @@ class Weighing(concurrent.futures.Executor):
 
 
 class Killing(Weighing):
-    """Kills the worker that gets the recording `victim`, when it gets it for the first time."""
+    """An executor that kills the worker that gets the recording `victim` for the first time."""
 
     def __init__(self, executor, victim, marker):
         super().__init__(executor)
@@ -113,7 +113,8 @@ class Killing(Weighing):
 
 
 class KillOnce:
-    """A function that kills its process before the first call for a recording."""
+    """Calls `function`, but kills the process before the first call for the recording `victim`. The file `marker` says
+    that this has happened."""
 
     def __init__(self, function, victim, marker):
         self.function, self.victim, self.marker = function, victim, marker
@@ -154,13 +155,13 @@ ENGINES = {
 
 
 def cpu():
-    """Returns the CPU time of this process and of all processes that it has waited for, in seconds."""
+    """Returns the CPU time of this process and of all child processes that ended, in seconds."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def measure(name, engine, processes, script, paths, weigh=Weighing):
-    """Runs the script by an engine, and prints what this took. Returns the result."""
+    """Runs the script with an engine. Prints the time and the bytes of the pickles. Returns the result."""
     before = cpu()
     with engine(processes) as executor:
         weighing = weigh(executor)
@@ -173,10 +174,11 @@ def measure(name, engine, processes, script, paths, weigh=Weighing):
 
 
 def measure_killed(name, engine, processes, script, paths, folder):
-    """Runs the script by an engine of which a process is killed. Checks the result against that of the other recordings."""
+    """Like measure(), but kills one process. Exits if the result is not that of the recordings that did not fail."""
     victim, marker = max(paths, key=os.path.getsize), os.path.join(folder, f"killed-{engine}")
     if engine in ("one", "threads"):
-        # The workers are threads of this process. So the process that replays the recording kills itself, in the middle.
+        # The workers of these engines are threads of this process, so this process must not be killed. Each thread
+        # starts a process that replays the recording. The started process kills itself in the middle of the recording.
         os.environ.update(FLEET_VICTIM=victim, FLEET_MARKER=marker)
         weigh = Weighing
     else:

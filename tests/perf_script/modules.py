@@ -1,5 +1,5 @@
-# Calls the functions of Core, Util and EventClass, and prints the results. modules.rs compares them with the results
-# under perf 6.1, which are in modules.expected.
+# Calls the functions of Core, Util and EventClass, and prints the results. modules.rs compares the output with
+# modules.expected, which contains the output under perf 6.1.
 import os
 import sys
 
@@ -17,7 +17,7 @@ def show(text):
         result = repr(eval(text, globals()))
     except Exception as error:
         result = "raises " + type(error).__name__
-    # Addresses of objects differ.
+    # The addresses of objects differ between runs.
     print(text, "->", result.split(" at 0x")[0])
 
 
@@ -33,7 +33,7 @@ def shapes(module, names):
 
     for name in names.split():
         signature = inspect.signature(getattr(module, name))
-        # Annotations have no effect.
+        # perf's functions have no annotations, and annotations do not change calls.
         parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         print(module.__name__, name, signature.replace(parameters=parameters, return_annotation=signature.empty))
 

@@ -1,4 +1,4 @@
-"""What the tests of the functions for programs have in common: work to trace, and what a trace leaves behind."""
+"""Helpers of the tests of the package's functions: work to trace, and a check of what a trace leaves behind."""
 
 import mmap
 import os
@@ -14,9 +14,10 @@ needs_root = unittest.skipUnless(os.geteuid() == 0, "tracepoints need root")
 
 
 def child(code, *args):
-    """Runs a Python program in a process of its own."""
+    """Runs a Python program in a child process."""
     words = [sys.executable, "-X", "dev", "-c", code, *args]
-    # A shell without job control starts commands in the background with SIGINT ignored.
+    # A shell without job control starts commands in the background with SIGINT ignored. The program must not inherit
+    # this.
     stop_ignoring = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     return subprocess.run(
         words, capture_output=True, text=True, timeout=120, env=os.environ, preexec_fn=stop_ignoring
@@ -24,21 +25,21 @@ def child(code, *args):
 
 
 def use_memory():
-    """Makes page faults of this process: one for each page of new memory."""
+    """Causes page faults in this process: one for each page of new memory."""
     with mmap.mmap(-1, 1 << 20) as memory:
         for page in range(0, len(memory), mmap.PAGESIZE):
             memory[page] = 1
 
 
 def resources():
-    """Returns the numbers of descriptors and threads of this process."""
+    """Returns how many file descriptors and threads this process has."""
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
 def left_behind(before):
     """Returns how many descriptors and threads this process has more than before.
 
-    A thread that was joined is in /proc for a moment longer, and one of an earlier test may end meanwhile.
+    A thread that was joined stays in /proc for a moment. Threads of earlier tests may end meanwhile.
     """
     end = time.monotonic() + 60
     while True:
@@ -49,7 +50,7 @@ def left_behind(before):
 
 
 class Numbers:
-    """Collects a number of each event, in one process or in several."""
+    """Collects a number from each event, in one process or in several."""
 
     def __init__(self):
         self.times = []

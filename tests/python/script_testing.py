@@ -1,4 +1,4 @@
-"""What the tests of the shipped scripts have in common: the run of a script on made events, and the events."""
+"""Helpers of the tests of the shipped scripts: they make events, and run a script on them."""
 
 import os
 import time
@@ -16,7 +16,7 @@ ENDS_EARLY = "{}: call chains end early; programs and libraries without frame po
 
 
 def make(name, time, **fields):
-    # The shipped formats are the same on all machines.
+    # Formats of tracepoints differ between machines. The formats in the package do not.
     return make_event(name, formats="shipped", _time=time, **fields)
 
 
@@ -29,7 +29,7 @@ class ScriptTest(unittest.TestCase):
 
     def run_script(self, script, events, *args, status=0, interval=None):
         out = run_script(os.path.join(SCRIPTS, script), events, args, interval)
-        # Made call chains are short.
+        # The call chains of these tests are short, so a script may warn that call chains end early.
         stderr = out.stderr.replace(ENDS_EARLY.format(script), "")
         self.assertEqual((stderr, out.status), ("", status), out)
         return out.stdout
@@ -39,12 +39,13 @@ class ScriptTest(unittest.TestCase):
         return [line.split() for line in self.run_script(*args, **options).splitlines()]
 
     def on_spans(self, *args):
-        """Returns the lines that a script prints for made spans, each as a list of words."""
+        """Calls the handler of a script for each span. Returns the printed lines, each as a list of words."""
         return [line.split() for line in self.run_on_spans(*args).splitlines()]
 
     def run_on_spans(self, script, name, spans, *args):
-        """Returns what a script prints for made spans."""
-        # The run needs an event. The handler gets objects with the members that it reads.
+        """Calls the handler of a script for each span. Returns what the script prints."""
+        # run_script() needs an event, so it gets one that the script ignores. The handler then gets objects that have
+        # the members that it reads.
         module = run_script(os.path.join(SCRIPTS, script), [make("page-faults", 0)], args).module
         with redirect_stdout(StringIO()) as out:
             for span in spans:
@@ -66,7 +67,7 @@ def wakeup(time, pid, cpu=0, name="sched:sched_wakeup"):
 
 
 def system_call(name, start, end, ret, *args, tid=7, comm="app"):
-    """Makes a system call. A text among its arguments is the string to which an argument points."""
+    """Makes a system call. A string among `args` stands for a pointer to this string."""
     number = {"id": syscall_nr(name)}
     strings = {f"arg{at}_str": word for at, word in enumerate(args) if isinstance(word, str)}
     words = [0x7F00 if isinstance(word, str) else word % 2**64 for word in args]

@@ -1,7 +1,7 @@
-"""Runs the tests in alone/ in processes of their own.
+"""Runs the tests in alone/, each file in its own process.
 
-Libraries such as Dask, polars and numpy leave threads and child processes behind, and other tests look at those of this
-process.
+Libraries such as Dask, polars and numpy leave threads and child processes behind. Other tests check the threads and
+child processes of their process.
 """
 
 import os

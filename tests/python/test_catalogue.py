@@ -1,4 +1,4 @@
-"""The catalogue of tracepoints: their formats and fields."""
+"""Tests of the catalogue of tracepoints: formats and fields."""
 
 import os
 import pathlib

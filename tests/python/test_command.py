@@ -1,4 +1,4 @@
-"""The command `perf-prof` of the installed package: it runs the command line in this interpreter.
+"""Tests of the command `perf-prof` of the installed package, which runs perf-prof in this Python interpreter.
 
 The events are page faults in user space of commands that the tests start, so no test needs root.
 """
@@ -16,7 +16,7 @@ import unittest
 
 import perf_prof
 
-# The same interpreter has several names, such as python and python3.
+# The folder may contain several names of this interpreter, such as python and python3.
 FOLDER = os.path.dirname(sys.executable)
 COMMAND = shutil.which("perf-prof", path=FOLDER)
 
@@ -49,8 +49,9 @@ class CommandTest(unittest.TestCase):
         return done
 
     def start(self, *words, **options):
-        """Starts a command, which is killed at the end of the test at the latest."""
-        # A shell without job control starts commands in the background with SIGINT ignored.
+        """Starts a command. The end of the test kills it if it still runs."""
+        # A shell without job control starts commands in the background with SIGINT ignored. The command must not
+        # inherit this.
         stop_ignoring = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         run = subprocess.Popen(words, cwd=self.folder, preexec_fn=stop_ignoring, **options)
         self.addCleanup(run.wait)
@@ -85,7 +86,7 @@ class CommandTest(unittest.TestCase):
         self.assertIn("nonsense", wrong.stderr)
 
     def test_a_script_runs_in_this_interpreter(self):
-        # Variables that choose the Python of the executable have no effect.
+        # These variables choose a Python for the executable perf-prof. They have no effect on the package's command.
         environment = {**os.environ, "VIRTUAL_ENV": "/no/venv", "PERF_PROF_PYTHON": "/no/python"}
         out = self.run_script(SCRIPT, env=environment).stdout.splitlines()
         self.assertEqual([os.path.dirname(out[0]), *out[1:]], [FOLDER, sys.prefix, "['s.py']"])
@@ -148,7 +149,7 @@ def __sample__(event): pass
             run.send_signal(signal_number)
             run.communicate(timeout=100)
             self.assertEqual(run.returncode, status)
-        # This command waits for a recording, and no Python code runs in it: SIGINT has its default action.
+        # This command waits for a recording and runs no Python code, so SIGINT has its default action.
         reading, writing = os.pipe()
         run = self.start(COMMAND, "script", "-i", "-", stdin=reading, stderr=subprocess.DEVNULL)
         os.close(reading)
@@ -158,7 +159,7 @@ def __sample__(event): pass
         os.close(writing)
 
     def wait_until_signals_are_those_of_an_executable(self, run):
-        """Waits until the module is loaded and Python's handler of SIGINT has been removed."""
+        """Waits until the command has loaded the native module and removed Python's handler of SIGINT."""
         folder = pathlib.Path("/proc", str(run.pid))
         for _ in range(10_000):
             status = (folder / "status").read_text()

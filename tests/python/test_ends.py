@@ -1,4 +1,4 @@
-"""Traces that end early, in other threads, and in other processes."""
+"""Tests of traces that end early, run in other threads, or run in other processes."""
 
 import gc
 import os
@@ -15,7 +15,6 @@ from library_testing import child, left_behind, resources, use_memory
 
 
 class Ends(unittest.TestCase):
-    """Traces that end early, in other threads, and in other processes."""
 
     def test_stop_in_another_thread_ends_the_iteration_after_what_was_recorded(self):
         with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:

@@ -1,4 +1,4 @@
-"""`perf-prof export`, read by other programs: csv, json, and the definitions of Perfetto.
+"""Tests of the output of `perf-prof export`, with Python's csv and json, and with Perfetto's own definitions.
 
 Needs root for the kernel's tracepoints.
 """
@@ -20,14 +20,14 @@ try:
 except ImportError:
     perfetto = None
 
-# Sleeps eight times, and makes system calls in between.
+# Sleeps eight times, and makes system calls between the sleeps.
 WORK = "for i in 1 2 3 4 5 6 7 8; do sleep 0.005; done"
 EVENTS = ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_process_exec", "cpu-clock"]
 
 
 class Tables:
-    """The tables that Perfetto fills from the packets of a trace, as `ftrace_sched_event_tracker.cc`,
-    `thread_state_tracker.cc` and `process_tracker.cc` of its trace processor do it."""
+    """The tables that Perfetto's trace processor fills from the packets of a trace. The code follows
+    `ftrace_sched_event_tracker.cc`, `thread_state_tracker.cc` and `process_tracker.cc`."""
 
     def __init__(self, trace):
         self.sched, self.thread_state, self.instants, self.ended = [], [], [], {}
@@ -69,7 +69,7 @@ class Tables:
             of = getattr(event, kind)
             if kind == "sched_switch":
                 if cpu in running:
-                    # Perfetto would let the slice go on to the end of the trace.
+                    # If another task left the CPU, Perfetto would extend the slice to the end of the trace.
                     assert running[cpu][1] == of.prev_pid
                     self.sched.append((*running[cpu], time, of.prev_state))
                 running[cpu] = cpu, of.next_pid, time
@@ -133,7 +133,7 @@ class Export(unittest.TestCase):
             self.export("-o", "x.csv", "-i", str(path), *options)
             with open(self.path / "x.csv") as file:
                 rows = list(csv.DictReader(file))
-            # Numbers stay numbers, also negative ones.
+            # CSV files contain numbers as digits. Negative numbers keep their sign.
             self.assertEqual([row["_comm"] for row in rows], [comm])
             self.assertTrue(rows[0]["ret"].lstrip("-").isdigit())
         done = self.export("-o", "x.parquet", "-i", str(path), "--spreadsheet", check=False)
@@ -160,7 +160,8 @@ class Export(unittest.TestCase):
         slept = [tid for tid, name in names.items() if name == "sleep"]
         asleep = {tid for tid, state, start, end in tables.thread_state if state == 1 and end - start >= 5_000_000}
         self.assertTrue(len(slept) >= 8 and len(asleep & set(slept)) >= 8)
-        # No task is a zombie to the end of the picture.
+        # The trace reports the end of each process, so Perfetto shows no process as a zombie until the end of the
+        # trace.
         exited = {of["prev_pid"] for name, *_, of in rows if name == "sched:sched_switch" and of["prev_state"] & 0x30}
         self.assertTrue(set(slept) - {rows[-1][3]} <= exited)
         self.assertEqual(set(tables.ended), exited)
@@ -168,7 +169,8 @@ class Export(unittest.TestCase):
         self.assertEqual(tables.system.utsname.release, os.uname().release)
 
     def check_scheduling(self, tables, rows):
-        # Where the kernel reports no switch, Perfetto is told one. So there may be more slices than switches.
+        # Where the kernel reports no switch, perf-prof adds one for Perfetto. So there may be more slices than
+        # switches.
         switches = [row for row in rows if row[0] == "sched:sched_switch"]
         ends = {(cpu, fields["prev_pid"], time, fields["prev_state"]) for _, time, cpu, *_, fields in switches}
         self.assertLessEqual(ends - {(cpu, tid, end, state) for cpu, tid, _, end, state in tables.sched}, self.first_of(switches))
@@ -183,7 +185,8 @@ class Export(unittest.TestCase):
         self.assertTrue(runnable and runnable <= woken)
 
     def first_of(self, switches):
-        """Returns the ends of the tasks that leave their CPU first: Perfetto does not know since when they have it."""
+        """Returns the first switch of each CPU. Perfetto does not know when the task that leaves the CPU got it, so it
+        makes no slice."""
         firsts = {}
         for _, time, cpu, *_, fields in switches:
             firsts.setdefault(cpu, (cpu, fields["prev_pid"], time, fields["prev_state"]))

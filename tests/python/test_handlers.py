@@ -1,4 +1,4 @@
-"""Handlers of runs, counts, and the texts of errors and objects."""
+"""Tests of handlers of runs, of counts, and of the texts of errors and objects."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Recordings that several processes replay."""
+"""Tests of recordings that several processes replay."""
 
 import contextlib
 import io
@@ -15,7 +15,6 @@ from library_testing import Numbers, child, needs_root, resources
 
 
 class Jobs(unittest.TestCase):
-    """Recordings that several processes replay."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,4 +1,4 @@
-"""Tracing the kernel's events live in this process. Tests of tracepoints need root."""
+"""Tests of live traces in this process. Tests of tracepoints need root."""
 
 import asyncio
 import gc
@@ -136,7 +136,8 @@ class Live(unittest.TestCase):
                     pp.is_target(event._tid)
                 self.assertIsNone(pp.process_of(event._tid))
                 targets.append(event._comm if events.is_target(event._tid) else None)
-        # The processes of others may start meanwhile. The two events may be of different CPUs.
+        # Other processes may start meanwhile. The two events may come from different CPUs, so their order is not
+        # certain.
         self.assertEqual(sorted(name for name in targets if name), ["ls", "sh"])
 
     @needs_root

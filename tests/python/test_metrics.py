@@ -1,4 +1,4 @@
-"""`perf_prof.metrics`: the server of a program and the collector, read by the package prometheus-client.
+"""Tests of `perf_prof.metrics`: the server and the collector, whose output the package prometheus-client reads.
 
 Needs prometheus-client in the environment of perf_prof, and root for the kernel's tracepoints.
 """
@@ -21,7 +21,7 @@ CALL = "syscalls:sys_enter_getppid"
 
 
 class Call:
-    """A run in another thread, which adds up the calls of this process."""
+    """Starts a run in another thread. The run counts the system calls of this process."""
 
     def __init__(self, tables):
         handlers = {"syscalls__sys_enter_getppid": tables}

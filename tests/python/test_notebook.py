@@ -1,4 +1,4 @@
-"""The notebook in docs/ runs in a kernel of Jupyter, on a recording of this machine.
+"""Runs the notebook in docs/ in a Jupyter kernel, with a recording of this machine.
 
 Needs nbclient and ipykernel in the environment of perf_prof, and root for the kernel's tracepoints.
 """
@@ -19,7 +19,7 @@ except ImportError:
 
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 
-# Sleeps, so that it waits for a CPU afterwards, and works in between.
+# Sleeps and computes in turn. After each sleep, it waits for a CPU.
 WORK = "for i in 1 2 3 4 5 6 7 8; do sleep 0.02; j=0; while [ $j -lt 20000 ]; do j=$((j + 1)); done; done"
 
 

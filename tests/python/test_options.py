@@ -1,4 +1,5 @@
-"""The keywords of trace, replay and run: each of them does what the option of perf-prof with its name does."""
+"""Tests of the keywords of trace, replay and run: each of them does what the command-line option with the same name
+does."""
 
 import os
 import pathlib
@@ -133,7 +134,7 @@ class Samples(unittest.TestCase):
                 return sum(1 for _ in events)
 
         self.assertGreater(samples(freq=997), 5)
-        # A sample for each 20 ms of CPU time.
+        # A sample for each 20 ms of CPU time (the period is in ns).
         self.assertLess(samples(count=20_000_000), 50)
 
     def test_times_of_the_monotonic_clock(self):
@@ -202,7 +203,7 @@ class Counts(unittest.TestCase):
         faults, instructions = counts["page-faults:u"], counts["instructions:u"]
         self.assertTrue(0 < faults.running == faults.enabled)
         self.assertGreaterEqual(counts.elapsed, 0.05)
-        # Few virtual machines count instructions.
+        # Many virtual machines have no counter of instructions.
         if instructions.value is None:
             self.assertFalse(instructions.is_supported)
             self.assertIn("not counted", counts._repr_html_())
@@ -278,7 +279,7 @@ class Replays(unittest.TestCase):
         sys.modules.update({"tqdm": types.ModuleType("tqdm"), "tqdm.auto": fake})
         self.assertEqual(self.times(progress=True), whole)
         self.assertEqual(shown, [" events"])
-        # None makes the import fail.
+        # None in sys.modules makes the import fail.
         sys.modules["tqdm.auto"] = None
         self.assertEqual(self.times(progress=True), whole)
 

@@ -1,4 +1,4 @@
-"""The installed package as a whole: its files, its native module, and what its import costs."""
+"""Tests of the installed package: its files, its native module, and what the import costs."""
 
 import importlib.metadata
 import os
@@ -19,7 +19,7 @@ except importlib.metadata.PackageNotFoundError:
 
 COMMAND = shutil.which("perf-prof", path=os.path.dirname(sys.executable))
 
-# The files of completions below share/, and the shells that read them.
+# The files of completions below share/, by shell.
 COMPLETIONS = {
     "bash": "bash-completion/completions/perf-prof",
     "zsh": "zsh/site-functions/_perf-prof",
@@ -28,7 +28,7 @@ COMPLETIONS = {
 
 
 def undated(page):
-    """Returns the lines of a manual page without the date in its title."""
+    """Returns the lines of a manual page, without the date in the title."""
     lines = page.splitlines()
     return [" ".join(line.split(" ")[:3] + line.split(" ")[4:]) if line.startswith(".TH ") else line for line in lines]
 
@@ -36,11 +36,11 @@ def undated(page):
 @unittest.skipUnless(DISTRIBUTION and COMMAND, "the package is not installed with its command")
 class Files(unittest.TestCase):
     def installed(self):
-        """Returns the paths of the installed files."""
+        """Returns the paths of the files that the package installed."""
         return [pathlib.Path(file.locate()).resolve() for file in DISTRIBUTION.files]
 
     def share(self, path):
-        """Returns the installed file at this path below share/."""
+        """Returns the path of an installed file, given its path below share/."""
         found = [file for file in self.installed() if str(file).endswith(f"/share/{path}")]
         self.assertEqual(len(found), 1, path)
         return found[0]

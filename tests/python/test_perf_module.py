@@ -1,4 +1,4 @@
-"""perf's Python module in a program that has installed the package, beside an installed module of perf."""
+"""Tests of `perf_prof.perf`, with and without an installed module `perf`."""
 
 import subprocess
 import sys

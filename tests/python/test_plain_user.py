@@ -1,7 +1,8 @@
-"""A program of a user without privileges: it traces its own processes and tests scripts, and the rest is a clear error.
+"""Tests of the package for a user without privileges. This user may trace own processes and test scripts. All else
+raises an error that says why.
 
-The tests need root. They run programs as the user nobody, in a mount namespace where this user can read the interpreter
-and the package, wherever these are.
+The tests need root. They run programs as the user nobody, in a mount namespace. There this user can read the
+interpreter and the package, whatever folders contain them.
 """
 
 import os
@@ -28,13 +29,13 @@ def use_memory():
 
 
 def closed(path):
-    """Returns the topmost folder above path that other users cannot enter, or None."""
+    """Returns the topmost folder of the path that other users cannot enter, or None."""
     above = [folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001]
     return above[0] if above else None
 
 
 def why_not():
-    """Returns why no program can be run as this user, or None."""
+    """Returns why the tests cannot run programs as the user nobody, or None."""
     if os.geteuid() != 0:
         return "not root"
     probe = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt && exec setpriv --reuid=65534 true"]
@@ -66,7 +67,7 @@ class PlainUser(unittest.TestCase):
         )
 
     def run_python(self, code):
-        """Runs a program after the import of perf_prof as `pp`. Returns what it printed."""
+        """Runs a program that begins with `import perf_prof as pp`. Returns what it printed."""
         done = self.run_words(sys.executable, "-X", "dev", "-c", START + code, repr(sys.path))
         self.assertEqual((done.returncode, done.stderr), (0, ""), done)
         return done.stdout

@@ -1,6 +1,7 @@
-"""Profiles of pprof, read by the real definitions of their messages.
+"""Tests of pprof profiles, which are read with Google's definitions of the messages.
 
-Needs google-cloud-profiler in the environment of perf_prof, which has these definitions, and root for the kernel's tracepoints.
+Needs google-cloud-profiler in the environment of perf_prof, which contains these definitions, and root for the
+kernel's tracepoints.
 """
 
 import gzip
@@ -53,7 +54,8 @@ class Pprof(unittest.TestCase):
     def test_every_field_is_known_and_every_sum_is_that_of_the_report(self):
         self.run_command("export", "-o", self.path("x.pb.gz"))
         profile = read(self.path("x.pb.gz"))
-        # A field of another number or type would be unknown, and dropped.
+        # A field with a wrong number or type would be unknown to the definitions, and DiscardUnknownFields() would drop
+        # it.
         known = profile_pb2.Profile()
         known.CopyFrom(profile)
         known.DiscardUnknownFields()

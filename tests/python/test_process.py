@@ -1,4 +1,4 @@
-"""The process that imports perf_prof stays the program's: its signal handlers, limits, streams and end."""
+"""Tests that a program that imports perf_prof keeps its signal handlers, limits, streams and exit."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import unittest
 import perf_prof as pp
 from library_testing import child, needs_root, use_memory
 
-# Calls each function, and compares the process before, during and after the call.
+# Calls each function, and compares the state of the process before, during and after the calls.
 EVERYTHING = """
 import os, pathlib, resource, signal, sys, tempfile, perf_prof as pp
 
@@ -81,7 +81,8 @@ class Process(unittest.TestCase):
 
     @needs_root
     def test_what_the_kernel_refuses_is_an_os_error_with_its_number(self):
-        # The kernel has no memory for a ring of this size; a plain user may not even ask for it.
+        # The kernel has too little memory for a ring of this size. Before it tries, it checks the limit of a plain
+        # user, who gets another error.
         with self.assertRaisesRegex(OSError, "memory") as raised:
             pp.trace("page-faults:u", pid=os.getpid(), mmap_pages="64G")
         self.assertIsInstance(raised.exception, pp.KernelError)

@@ -1,4 +1,6 @@
-"""The plugin for pytest, in tests that pass, fail and cannot trace. Needs pytest in the environment of perf_prof."""
+"""Tests of the pytest plugin, with tests that pass, tests that fail and tests that cannot trace.
+
+Needs pytest in the environment of perf_prof."""
 
 import importlib.util
 import os
@@ -47,7 +49,7 @@ class Plugin(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "test_calls.py"
             path.write_text(textwrap.dedent(TESTS))
-            # An installed package is found by its entry point.
+            # pytest finds the plugin of an installed package by its entry point.
             plugin = [] if self.is_installed() else ["-p", "perf_prof.pytest_plugin"]
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, str(path)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, check=False)

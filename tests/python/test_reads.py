@@ -1,4 +1,4 @@
-"""What handlers of scripts of `perf script` read, found in their bytecode."""
+"""Tests of the analysis that finds in the bytecode of a `perf script` handler what the handler reads."""
 
 import os
 import tempfile
@@ -7,7 +7,8 @@ from unittest import mock
 
 from perf_prof import _reads
 
-# Each function has the parameters d, x and y, and says what it reads of them: "-" nothing, "*" all, else keys of the dict.
+# The body of a function f(d, x, y), and what the function reads of each parameter: "-" nothing, "*" all, else keys of
+# the dict.
 CASES = {
     "pass": "- - -",
     "x": "- * -",
@@ -42,7 +43,7 @@ def shown(read):
 
 class Reads(unittest.TestCase):
     def function(self, text, name="f"):
-        """Returns a function from a script with this text."""
+        """Executes the text as a script, and returns a function of this script."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         file = os.path.join(folder.name, "handlers_under_test.py")
@@ -54,7 +55,8 @@ class Reads(unittest.TestCase):
 
     def reads(self, text, count=3, names=()):
         function = self.function(text)
-        # The text of this file may look at frames, but it does not belong to the script.
+        # The analysis treats only the file of the script as the script's own code. This test file is not part of the
+        # script.
         with mock.patch.object(_reads, "_is_own", lambda file: os.path.basename(file) == "handlers_under_test.py"):
             found = _reads.reads(function, count, names)
         return found and " ".join(map(shown, found))

@@ -1,4 +1,4 @@
-"""Recordings that programs make and replay. Tests of tracepoints need root."""
+"""Tests of recordings that programs make and replay. Tests of tracepoints need root."""
 
 import contextlib
 import errno
@@ -211,7 +211,8 @@ class Recordings(unittest.TestCase):
             pp.run("page-faults:u", handlers=handlers, progress=True)
 
     def test_a_table_that_has_no_room_is_a_memory_error_before_memory_is_used_up(self):
-        """Address space that the C library reserves for threads would count as used."""
+        """The limit is on address space. Threads would use up this space too, because the C library reserves much of it
+        for them."""
         code = (
             "import resource, sys, perf_prof as pp\n"
             "pages = int(open('/proc/self/statm').read().split()[0])\n"

@@ -133,7 +133,7 @@ class OpenSnoop(ScriptTest):
 
 class FileLife(ScriptTest):
     def files(self, *calls):
-        """Returns what the script prints for calls: (time, thread, name, arguments)."""
+        """Returns what the script prints for system calls, each given as (time, thread, name, arguments)."""
         module = run_script(os.path.join(SCRIPTS, "filelife.py"), [make("page-faults", 0)], ()).module
         with redirect_stdout(StringIO()) as out:
             for time, tid, name, *args in calls:

@@ -1,4 +1,4 @@
-"""Unit tests of `perf_prof.script`, on which the shipped scripts stand, and of what it uses."""
+"""Unit tests of `perf_prof.script`, which the shipped scripts import, and of the helpers below it."""
 
 import json
 import os
@@ -31,7 +31,6 @@ from script_testing import MS, SCRIPTS, SECOND, ScriptTest
 
 
 class InCommon(unittest.TestCase):
-    """`perf_prof.script`, on which the scripts stand."""
 
     def test_cpus_are_listed_as_the_kernel_lists_them(self):
         self.assertEqual([cpu_list(cpus) for cpus in ([], [3], {5, 0, 2, 1}, range(4))], ["", "3", "0-2,5", "0-3"])
@@ -68,7 +67,7 @@ class InCommon(unittest.TestCase):
             pairs.lost(15, 20)
         self.assertEqual([pairs.end(30, key) for key in (0, 1, 2)], [(20, "on 0"), None, None])
         self.assertEqual(counts, {"untold": 1, "untold ns": 20})
-        # What begins after the loss can be told. It ends once.
+        # A span that begins after the loss is known. It ends only once.
         pairs.begins(40, 1, 1)
         self.assertEqual([pairs.end(45, 1), pairs.end(50, 1)], [(5, None), None])
 
@@ -100,9 +99,9 @@ class InCommon(unittest.TestCase):
         wakers = Wakers()
         wakers.note(2, 100, 900, 3, "third")
         self.assertEqual(wakers.chain(2, "second", 50, 1000), ["second", "third"])
-        # The second one waited for a small part of this wait.
+        # Task 2 waited only during a small part of this wait.
         self.assertEqual(wakers.chain(2, "second", 850, 1000), ["second"])
-        # A wait that ended after the wake-up is a later one.
+        # Task 2 still waited when this wait ended, so its wait does not explain this one.
         self.assertEqual(wakers.chain(2, "second", 50, 890), ["second"])
         wakers.note(3, 100, 850, 2, "second")
         self.assertEqual(wakers.chain(2, "second", 50, 1000), ["second", "third"])
@@ -112,7 +111,7 @@ class InCommon(unittest.TestCase):
         folders.look()
         here, own = os.getcwd(), SimpleNamespace(_pid=os.getpid(), _realtime=time.time_ns() + 10**9)
         self.assertEqual(folders.absolute("/a//b/./c", own), "/a/b/c")
-        # The folder b may be a symbolic link.
+        # The path keeps `..`, because the folder b may be a symbolic link.
         self.assertEqual(folders.absolute("/a/b/../c", own), "/a/b/../c")
         self.assertEqual([folders.absolute("a", own), folders.absolute("a", own, 2**32 - 100)], [f"{here}/a"] * 2)
         self.assertIsNone(folders.absolute("a", own, 5))
@@ -124,7 +123,7 @@ class InCommon(unittest.TestCase):
         folders.look()
         earlier, later = (SimpleNamespace(_pid=os.getpid(), _realtime=now) for now in (begin, begin + 10**9))
         self.assertIsNone(folders.absolute("a", earlier))
-        # A change from before is in the look-up already.
+        # The look-up read the folder after this change, so the change is ignored.
         folders.changes(SimpleNamespace(_pid=os.getpid(), _realtime=begin - 10**9), "/old")
         self.assertEqual(folders.absolute("a", later), f"{os.getcwd()}/a")
 
@@ -142,7 +141,8 @@ class InCommon(unittest.TestCase):
         begins(first, second, 0, 2)
         folders.changes(call(first, 3), "b/c")
         self.assertEqual([folders.absolute("x", call(pid, 4)) for pid in (first, second)], ["/a/b/c/x", "/a/x"])
-        # A thread and a process that shares its folder may be moved by others.
+        # A task that was made with CLONE_FS (0x200) shares its folder with its parent, and each of them may change the
+        # folder. So the folder is not known.
         begins(first, third, 0x200, 5)
         self.assertIsNone(folders.absolute("x", call(third, 6)))
         for path in ("..", None):
@@ -164,7 +164,7 @@ class InCommon(unittest.TestCase):
 
 class AllScripts(unittest.TestCase):
     def test_every_script_has_tests(self):
-        # Loads the test cases of all scripts, if only this file runs.
+        # If only this file runs, this line loads the test cases of all scripts.
         unittest.defaultTestLoader.discover(os.path.dirname(os.path.abspath(__file__)), "test_scripts_*.py")
         names = {name.removesuffix(".py").replace("_", "") for name in os.listdir(SCRIPTS) if name.endswith(".py")}
         tested = {test.__name__.lower() for test in ScriptTest.__subclasses__()}

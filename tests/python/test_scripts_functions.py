@@ -109,7 +109,7 @@ class UprobeLatency(ScriptTest):
     FUNCTION = "function:getaddrinfo@libc"
 
     def call(self, start, end, tid=7, at=0x401230, frame=0x7FF0):
-        # On x86, a return has taken the return address off the stack.
+        # On x86, a return takes the return address off the stack, so the frame is 8 bytes higher.
         ends = dict(frame=frame + 8, ret=0, _tid=tid, _time=end)
         begins = dict(__probe_ip=at, frame=frame, popped=8, _tid=tid, _time=start)
         return make_event(self.FUNCTION, begin=begins, end=ends)
@@ -154,7 +154,7 @@ class MallocLeak(ScriptTest):
     CHAIN = [{"symbol": "malloc", "kernel": False}, {"symbol": "", "dso": "/bin/app", "kernel": False}]
 
     def run_on(self, calls, *args):
-        """Returns what the script prints for calls: (function, begin, end, members)."""
+        """Returns what the script prints for function calls, each given as (function, begin, end, members)."""
         module = run_script(os.path.join(SCRIPTS, "mallocleak.py"), [make("page-faults", 0)], args).module
         with redirect_stdout(StringIO()) as out:
             for name, begin, end, members in calls:
@@ -205,7 +205,7 @@ class MallocLeak(ScriptTest):
         self.assertEqual(total({"ret": 0x10, "old": 0x10, "size": 200}), "200")
         self.assertEqual(total({"ret": 0, "old": 0x10, "size": 2**60}), "1,000")
         self.assertEqual(total({"ret": 0, "old": 0x10, "size": 0}), "0")
-        # Another thread got the old address before the call returned.
+        # realloc() freed the old address before it returned, so another thread got this address during the call.
         calls = [self.malloc(1, 0x10, 1000), self.malloc(3, 0x10, 50)]
         calls.append(("function__realloc", 2, 4, {"ret": 0x20, "old": 0x10, "size": 3000}))
         self.assertIn("3,050 bytes in 2 allocations", self.run_on(calls))

@@ -47,7 +47,8 @@ class LockStat(ScriptTest):
             with redirect_stderr(StringIO()) as err:
                 self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, *functions)])
             self.assertEqual(err.getvalue(), message)
-        # The half is short, which is not the most. Frames of the kernel alone do not count.
+        # Half of the call chains end early, and the warning needs more than half. Call chains with frames of the kernel
+        # alone do not count.
         waits = [self.futex(3, 0, "work", "main"), self.futex(3, 0)]
         with redirect_stderr(StringIO()) as err:
             self.on_spans("lockstat.py", "syscall", waits)
@@ -65,11 +66,11 @@ class LockStat(ScriptTest):
         wait = self.futex(100, 0x80, "work", tid=8)
         wake = self.futex(5, 0x81, "flush", comm="writer", at=97, ret=1)
         other = self.futex(5, 0x81, "flush", comm="other", at=97, ret=1, addr=0x9000)
-        # The wait may end before or after the call that wakes it.
+        # The waiter's call may end before or after the call that wakes it.
         for calls in [other, wait, wake], [other, wake, wait]:
             rows = self.on_spans("lockstat.py", "syscall", calls)
             self.assertEqual(rows[2], "held: 100% writer 7: flush".split())
-        # A call that wakes nobody, and one that was over before.
+        # A call that wakes nobody, and a call that ended before the wait.
         for wake in self.futex(5, 0x81, "flush", at=97), self.futex(5, 0x81, "flush", at=-9, ret=1):
             rows = self.on_spans("lockstat.py", "syscall", [wake, wait])
             self.assertEqual(rows[2], "1 waits in 1 row".split())
@@ -100,7 +101,7 @@ class LockStat(ScriptTest):
         for dso in "/usr/bin/python3.12", "/usr/lib/libpython3.12.so.1.0":
             rows = self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, *inner, dso=dso)])
             self.assertEqual(rows[1][5:], ["Queue.get:/app/queue.py", "[PyThread_acquire_lock_timed]"])
-        # The function of an extension is nearer.
+        # A function of an extension is nearer to the wait than the Python function, so the row names it.
         rows = self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, *inner, dso="/usr/lib/ext.so")])
         self.assertEqual(rows[1][5:], ["PyThread_acquire_lock_timed"])
         rows = self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, "take_gil", dso="/usr/bin/python3.12")])

@@ -41,7 +41,7 @@ class ExecSnoop(ScriptTest):
 
     def test_a_number_that_is_used_again_is_another_process(self):
         first = [self.newtask(1, 5, 6), self.executes(2, 6, "/bin/a"), *self.exits(3, 6, 1)]
-        # The fork of the second process was not seen, so its parent is not known.
+        # No event shows the fork of the second process, so its parent is not known.
         rows = self.rows("execsnoop.py", [*first, self.executes(4, 6, "/bin/b"), *self.exits(5, 6, 2)])
         self.assertEqual([(row[1], row[3]) for row in rows[1:]], [("exec", "5"), ("exit", "5"), ("exec", "-"), ("exit", "-")])
 
@@ -92,7 +92,7 @@ class KillSnoop(ScriptTest):
 
     def test_the_parent_in_a_recording_is_the_one_that_created_the_sender(self):
         created = make("task:task_newtask", 1, pid=7, comm="deploy", clone_flags=0, _pid=5, _tid=5)
-        # It has another name when the signal is sent.
+        # The process has another name when it gets the signal.
         thread = make("task:task_newtask", 2, pid=6, comm="other", clone_flags=0x10000, _pid=5, _tid=5)
         rows = self.rows("killsnoop.py", [created, thread, self.kill(3, 4, 9, 15)])
         self.assertEqual(rows[1][-2:], ["deploy", "5"])

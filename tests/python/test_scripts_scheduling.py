@@ -20,7 +20,7 @@ class RunqLat(ScriptTest):
         events = [switch(1000, 7, 8, state=0), switch(4000, 8, 7), switch(9000, 7, 8, state=0x100), switch(12000, 8, 7)]
         rows = self.rows("runqlat.py", events)
         self.assertIn(["task7", "7", "2", "3.0", "3.0", "3.0"], rows)
-        # The wait of task 8 began before the first event.
+        # Task 8 waited already when the trace began.
         text = self.run_script("runqlat.py", events)
         self.assertIn("(waits that are not counted, because their start was not seen: 2)", text)
 
@@ -45,7 +45,8 @@ class RunqLat(ScriptTest):
         events = [wakeup(1 * MS, 8), wakeup(900 * MS, 8), switch(901 * MS, 7, 8)]
         self.assertIn(["task8", "8", "1", "1000.0", "1000.0", "1000.0"], self.rows("runqlat.py", events))
         self.assertIn("woken again before a switch to it was seen: 1)", self.run_script("runqlat.py", events))
-        # A task may be woken on its way to sleep, often while it runs, and once after it was preempted.
+        # A task that is about to sleep may be woken while it still runs, even often. After a preemption it may be woken
+        # once.
         runs = [switch(1 * MS, 7, 8), wakeup(2 * MS, 8), wakeup(3 * MS, 8), switch(4 * MS, 8, 7, state=0x100)]
         events = [*runs, wakeup(5 * MS, 8), switch(9 * MS, 7, 8)]
         self.assertIn(["task8", "8", "1", "5000.0", "5000.0", "5000.0"], self.rows("runqlat.py", events))
@@ -59,7 +60,7 @@ class RunqLat(ScriptTest):
         self.assertNotIn("woken again", self.run_script("runqlat.py", events))
 
     def test_processes_and_threads_are_selected_by_number(self):
-        # The process of a task is known from its own events.
+        # The events of a task itself say to which process it belongs.
         events = [
             switch(500, 8, 7, _pid=80, _tid=8),
             switch(600, 9, 7, _pid=90, _tid=9),
@@ -71,7 +72,7 @@ class RunqLat(ScriptTest):
             self.assertIn("1 task".split(), rows)
 
     def test_a_switch_that_was_not_seen_is_reported(self):
-        # The CPU switched to task 8, and then task 9 leaves it.
+        # The CPU switched to task 8, but task 9 leaves it: a switch is missing.
         events = [wakeup(1000, 8), switch(2000, 7, 8), switch(3000, 9, 7), switch(4000, 7, 8)]
         self.assertIn("(switches that were not seen, by losses, a filter or the kernel: 1 or more", self.run_script("runqlat.py", events))
         seen = [wakeup(1000, 8), switch(2000, 7, 8), switch(3000, 8, 7)]
@@ -162,7 +163,7 @@ class OffWake(ScriptTest):
         self.assertIn("0.000 s off CPU in 3 stacks", text)
         for word in ("innocent", "do_idle", "do_syscall_64", "other"):
             self.assertNotIn(word, text)
-        # What a task interrupts itself for is not cut.
+        # Frames above an interrupt that the task itself caused stay in the stack.
         waker = SimpleNamespace(_callchain=frames("asm_sysvec_call_function", "write"))
         self.assertIn(" write\n", self.run_on_spans("offwake.py", "offcpu", [self.wait(10, between=[waker])]))
 
@@ -171,7 +172,7 @@ class OffWake(ScriptTest):
         text = self.run_on_spans("offwake.py", "offcpu", [own, self.wait(3000)], "--comm", "ping", "--by-thread")
         self.assertIn("  ping 7\n", text)
         self.assertLess(text.index("woken by pong 8\n"), text.index("which waited for slow 9\n"))
-        # A short wait of the waker did not delay the other one.
+        # A short wait of the waker did not delay the task that it woke.
         own = self.wait(1000, waker="slow", comm="pong", at=500, pid=8, waker_pid=9)
         text = self.run_on_spans("offwake.py", "offcpu", [own, self.wait(3000)], "--comm", "ping")
         self.assertNotIn("which waited for", text)

@@ -1,4 +1,4 @@
-"""Static probes (USDT) as a program gets them: live and from a recording."""
+"""Tests of static probes (USDT) in programs: live and from a recording."""
 
 import pathlib
 import subprocess

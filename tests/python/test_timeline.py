@@ -1,6 +1,6 @@
-"""Timelines, as Perfetto's own definitions read them.
+"""Tests of timelines, which are read with Perfetto's own definitions of the messages.
 
-Needs perfetto in the environment of perf_prof, which has the definitions of its messages.
+Needs perfetto in the environment of perf_prof, which contains these definitions.
 """
 
 import copy
@@ -18,7 +18,7 @@ except ImportError:
 
 
 def trace_of(timeline):
-    """Returns a timeline as Perfetto reads the file."""
+    """Writes a timeline to a file, and returns what Perfetto's definitions read from it."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "x.pftrace"
         timeline.save(path)
@@ -102,13 +102,14 @@ class Perfetto(unittest.TestCase):
         self.assertEqual(read.counters, [("run queue", 1_000, 1), ("run queue", 1_390, 2.5)])
         arrows = sorted((read.flows_out[flow], read.flows_in[flow]) for flow in read.flows_out)
         self.assertEqual(arrows, [("make", "wake cc1"), ("wake cc1", "cc1")])
-        # The slice cc1 overlaps make, so it is on a further track of the same name.
+        # The slice cc1 overlaps the slice make, so a second track with the same name contains it.
         self.assertEqual(list(read.tracks.values()).count("cpus/cpu 0"), 2)
 
     def test_perfetto_knows_every_field(self):
         trace = trace_of(example())
         self.assertEqual(perfetto.Trace.FromString(trace.SerializeToString()), trace)
-        # A field that the definitions lack would be kept as unknown bytes, but not be listed.
+        # If the definitions lacked a field, the message would keep the field as unknown bytes, and
+        # DiscardUnknownFields() would make it shorter.
         for packet in trace.packet:
             known = perfetto.TracePacket()
             known.CopyFrom(packet)

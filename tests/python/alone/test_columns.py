@@ -1,4 +1,4 @@
-"""Columns of events: tables and batches that pyarrow, polars, pandas, DuckDB and numpy read, and exported files.
+"""Tests of events as columns: tables and batches for pyarrow, polars, pandas, DuckDB and numpy, and exported files.
 
 Needs root for the kernel's tracepoints.
 """
@@ -22,14 +22,14 @@ from library_testing import use_memory
 try:
     import duckdb
     import numpy
-    import pandas  # pyarrow makes data frames of it.
+    import pandas  # pyarrow needs pandas to make data frames.
     import polars
     import pyarrow
     import pyarrow.parquet
 except ImportError:
     pyarrow = None
 
-# Sleeps eight times, and makes system calls in between.
+# Sleeps eight times, and makes system calls between the sleeps.
 WORK = "for i in 1 2 3 4 5 6 7 8; do sleep 0.005; done"
 EVENTS = [
     "sched:sched_switch",
@@ -42,7 +42,7 @@ EVENTS = [
 
 
 def same(value, cell):
-    """Returns whether a value of an event and one of a table are the same."""
+    """Returns whether a member of an event and a cell of a table have the same value."""
     if isinstance(value, bytes) and isinstance(cell, list):
         return list(memoryview(value).cast("Q")) == cell
     if isinstance(value, tuple):
@@ -257,7 +257,8 @@ class Recorded(unittest.TestCase):
             self.assertEqual((row["begin._time"], row["begin.id"]), (span.begin._time, span.begin.id))
             self.assertEqual((row["ret"], row["end.ret"]), (span.ret, span.end.ret))
             self.assertTrue(same(span.args, row["args"]))
-        # The events that spans are made of are no rows, so they have no columns.
+        # The table of spans has a row for each span, and no rows for the events that begin and end spans. So it lacks
+        # the columns of these events.
         self.assertNotIn("id", self.table("syscall").column_names)
 
     def test_tables_of_aggregators_have_columns(self):
@@ -309,7 +310,7 @@ class Recorded(unittest.TestCase):
         self.command("export", "-i", "perf.data", "-o", "x.parquet")
         arrow = pyarrow.ipc.open_file(self.path / "x.arrow")
         self.assertEqual(arrow.schema.field("prev_comm").type, pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
-        # All batches share the dictionaries, which come after them.
+        # All batches share the dictionaries, which follow them and are in the file only once.
         self.assertEqual(arrow.read_all().to_pylist(), pyarrow.parquet.read_table(self.path / "x.parquet").to_pylist())
         sizes = [(self.path / name).stat().st_size for name in ("x.arrow", "x.parquet")]
         self.assertLess(sizes[0], 2 * sizes[1])

@@ -1,4 +1,5 @@
-"""map_reduce(): many recordings in the processes of several engines. The recordings need no root."""
+"""Tests of map_reduce(), which replays many recordings in the processes of several engines. The recordings need no
+root."""
 
 import concurrent.futures
 import importlib.util
@@ -51,12 +52,12 @@ AGGREGATOR = """
 
 
 def touch(pages):
-    """Returns a command that makes this many page faults and some more."""
+    """Returns a command that causes a page fault for each of so many pages, and some more page faults."""
     return [sys.executable, "-c", f"import mmap; m = mmap.mmap(-1, {pages} * 4096)\nfor i in range({pages}): m[i * 4096] = 1"]
 
 
 def kill_for_b(part):
-    """Replays a part, but ends the worker that has the recording b.data."""
+    """Replays a part of the work. Kills its own process if the part is the recording b.data."""
     from perf_prof import _engines
 
     if part.recording.endswith("b.data"):
@@ -65,7 +66,7 @@ def kill_for_b(part):
 
 
 class Killing(concurrent.futures.Executor):
-    """An executor with one process for each part. The one of b.data is killed."""
+    """An executor that starts a process for each part, and in which the process for b.data is killed."""
 
     def submit(self, function, part):
         with concurrent.futures.ProcessPoolExecutor(1) as pool:
@@ -75,7 +76,7 @@ class Killing(concurrent.futures.Executor):
 
 
 class Newer(concurrent.futures.ThreadPoolExecutor):
-    """An executor that returns the result of b.data as a newer perf-prof would encode it."""
+    """An executor that changes the encoded result of b.data, as if a newer perf-prof had encoded it."""
 
     def submit(self, function, part):
         def replay(part):
@@ -190,7 +191,7 @@ class MapReduce(unittest.TestCase):
             self.assertEqual({path for path, _ in result.incomplete}, {self.path("cut")})
             reasons = [reason for _, reason in result.incomplete]
             self.assertIn("is cut off", " ".join(reasons))
-            # The warnings are shown where map_reduce() was called.
+            # The warnings name the line that called map_reduce().
             self.assertEqual(len(caught), len(reasons))
             self.assertEqual({os.path.basename(warning.filename) for warning in caught}, {"test_fleet.py"})
         self.assertEqual(self.reduce("a.data", "b.data").incomplete, [])

@@ -1,5 +1,5 @@
-# Executes code that is freed at once, and writes the innermost function of each call of getppid() to the file argv[1]. The program
-# begins when the file argv[3] exists, and ends when the file argv[2] exists.
+# Executes code that is freed at once. Before each call of getppid(), it writes the innermost function to the file
+# argv[1]. The program begins when the file argv[3] exists, and ends when the file argv[2] exists.
 import os, sys, time
 
 truth = open(sys.argv[1], "w")

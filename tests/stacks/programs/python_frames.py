@@ -1,15 +1,15 @@
-# Calls getppid() in many kinds of functions. Before each call, faulthandler writes the stack to the file argv[1]. The program begins
-# when the file argv[3] exists, and ends when the file argv[2] exists.
+# Calls getppid() in many kinds of functions. Before each call, faulthandler writes the Python stack to the file
+# argv[1]. The program begins when the file argv[3] exists, and ends when the file argv[2] exists.
 import asyncio, faulthandler, functools, os, re, sys, threading, time
 
 truth = open(sys.argv[1], "w")
 one_at_a_time = threading.Lock()
-kept = []  # A function that is freed at once has no name when perf-prof reads it.
+kept = []  # Functions that would be freed at once. perf-prof could not read their names afterwards.
 
 
 def mark(*_):
     with one_at_a_time:
-        faulthandler.dump_traceback(truth, all_threads=False); os.getppid()  # On one line, as both have to tell the same.
+        faulthandler.dump_traceback(truth, all_threads=False); os.getppid()  # On one line, as in both stacks.
     return 0
 
 
@@ -79,7 +79,8 @@ def last():
 
 
 def ready():
-    # perf-prof learns of a new process when it looks at its rings.
+    # perf-prof notices a new process only when it reads its rings. So the program calls getppid() until perf-prof is
+    # ready.
     end = time.time() + 60
     while not os.path.exists(sys.argv[3]) and time.time() < end:
         os.getppid()
