@@ -52,7 +52,7 @@ def softirq(span: Any) -> None:
     report.table[f"soft {span.name}"].add(span.duration, span._cpu)
 
 
-# With -e hrtimer,workqueue
+# Called only with -e hrtimer,workqueue.
 def hrtimer(span: Any) -> None:
     report.table[f"timer {span.function}"].add(span.duration, span._cpu)
 

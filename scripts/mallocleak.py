@@ -56,7 +56,7 @@ def function__calloc(call: Any) -> None:
 
 def function__realloc(call: Any) -> None:
     old = live.get((call._pid, call.old))
-    # If realloc() fails, the old memory stays, unless the size is 0. Meanwhile, another thread may get the old address.
+    # A failed realloc() keeps the old memory, unless size is 0. During the call, another thread may get the old address.
     if old is not None and old[2] < call.begin._time and (call.ret or not call.size):
         del live[call._pid, call.old]
     allocates(call, call.size)

@@ -178,7 +178,7 @@ fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority
     // The child starts to close after this process has closed its own descriptors.
     wait::until("the child closes descriptors", || nice() == 19);
     let before = open();
-    // This would be long enough to close all of them.
+    // The child could close all its descriptors in this time.
     std::thread::sleep(std::time::Duration::from_secs(1));
     // The child may have opened another descriptor itself.
     let now = open();

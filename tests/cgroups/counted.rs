@@ -31,7 +31,7 @@ fn each_cgroup_is_counted_for_itself_with_those_below_it() {
     assert_eq!(found, expected);
     let of_glob = rows(&["-e", CALL, "--for-each-cgroup", &format!("{}/*", outer.name)], &command);
     assert_eq!(of_glob, [(format!("/{}", inner.name), 20)]);
-    // Together, the tasks of a cgroup in another one count once.
+    // The inner cgroup is part of the outer one. The sum of both counts each call once.
     let together = rows(&["-e", CALL, "--cgroups", &list], &command);
     assert_eq!(together, [("-".to_owned(), 57)]);
 }

@@ -190,7 +190,7 @@ fn a_group_members_count_is_its_period_if_the_samples_have_none() {
     needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    // The shell itself does the work, because its children do not inherit such a group.
+    // The shell itself does the work, because its children do not inherit a group with `:S`.
     let busy = "x=; i=0; while [ $i -lt 12000 ]; do i=$((i+1)); x=$x$i; done";
     let args = ["-e", "{cpu-clock,page-faults}:S", "-c", "200000", "--", "sh", "-c", busy];
     record(&path, &args);

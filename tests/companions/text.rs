@@ -147,7 +147,7 @@ fn without_last_frames(lines: Vec<String>) -> Vec<String> {
 }
 
 /// The chain of a program without frame pointers may contain any number, even one in the range of the context markers.
-/// perf omits such a chain.
+/// perf omits a chain that contains a number in this range.
 fn without_damaged_chains(perf: &[String], ours: Vec<String>) -> Vec<String> {
     let mut perf = perf.iter().peekable();
     let mut has_chain = true;

@@ -162,7 +162,7 @@ def __sample__(event):
     needs([Need::Tracefs]);
     let alone = run("page-faults");
     assert_eq!((alone.stdout.as_str(), alone.complaints().as_str()), ("True\n", ""));
-    // With two events, perf-prof cannot know to which event such a sample belongs.
+    // With two events, perf-prof cannot know to which event a sample without an id belongs.
     let two = run("page-faults,context-switches");
     assert!(
         two.stdout == "True\n" || two.complaints().contains("events were not delivered: another program"),

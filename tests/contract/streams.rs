@@ -270,7 +270,7 @@ fn a_terminal_does_not_obey_the_names_in_recordings() {
     }
 }
 
-/// Otherwise a task with such a comm could make a line of a report, or reverse the rest of a line.
+/// If perf-prof printed these characters of a comm, a task could add a line to a report, or reverse the rest of a line.
 #[test]
 fn no_name_makes_a_line_of_its_own_or_sets_the_direction_of_text() {
     needs([Need::Tracefs, Need::Python]);

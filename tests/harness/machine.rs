@@ -126,8 +126,8 @@ impl Need {
         Need::ALL.iter().find(|(need, _)| *need == self).unwrap().1
     }
 
-    /// Returns the reason why this machine does not meet the need. Only quick checks are made here, and the tests make
-    /// the others.
+    /// Returns the reason why this machine does not meet the need. This function makes only quick checks. The tests
+    /// make the slow checks.
     fn check(self) -> Result<(), String> {
         match self {
             Bpf => match read("/proc/sys/net/core/bpf_jit_enable")?.trim() {

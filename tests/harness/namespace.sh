@@ -1,6 +1,7 @@
 # Sets up the mount namespace of a user without privileges, and runs a command there as the user nobody. The arguments are
-# the state of tracefs, the needed folders, `--`, the closed folders above them, `--`, the working folder, and the command.
-# An empty file system is mounted over each closed folder, and in there the needed folders are mounted again.
+# the state of tracefs, the folders that the command needs, `--`, the folders above them that nobody cannot enter, `--`, the
+# working folder, and the command. The script mounts an empty file system over each folder that nobody cannot enter. Then it
+# mounts the needed folders in there again.
 set -e
 if [ "$1" = not-mounted ]; then
     for place in /sys/kernel/debug/tracing /sys/kernel/tracing; do

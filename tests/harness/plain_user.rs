@@ -26,9 +26,9 @@ pub const PAGES: usize = 300;
 /// The state of tracefs for this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracefs {
-    /// It is mounted, but only root can read it.
+    /// tracefs is mounted, but only root can read it.
     Closed,
-    /// It is not mounted.
+    /// tracefs is not mounted.
     NotMounted,
 }
 

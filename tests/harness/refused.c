@@ -1,5 +1,5 @@
-//! This library is preloaded into the programs that the tests start. It refuses hardware events in perf_event_open, as
-//! on a machine that has none.
+//! The tests preload this library into the programs that they start. Its perf_event_open() refuses hardware events, as the
+//! kernel does on a machine without hardware counters.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-/// Programs that perf and perf-prof trace do not get this library: their call chains would have one more function.
+/// perf and perf-prof do not pass the library on to traced programs, because it would add a function to the call chains.
 __attribute__((constructor)) static void not_what_is_traced(void) {
     if (!strncmp(program_invocation_short_name, "perf", 4)) unsetenv("LD_PRELOAD");
 }

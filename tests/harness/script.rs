@@ -41,9 +41,9 @@ pub struct Run {
 pub struct Outcome {
     /// The exit status. If a signal ended the run: 128 plus the number of the signal.
     pub status: i32,
-    /// What it printed on stdout. `DIR` replaces the test's folder.
+    /// What the run printed on stdout. `DIR` replaces the test's folder.
     pub stdout: String,
-    /// What it printed on stderr, with the same replacement.
+    /// What the run printed on stderr. `DIR` replaces the test's folder.
     pub stderr: String,
     /// stdout without replacements.
     pub bytes: Vec<u8>,

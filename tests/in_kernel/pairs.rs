@@ -60,7 +60,7 @@ fn the_calls_are_those_of_samples() {
     let of_both = |event: &str| in_both(event, &["--order"], &program);
     let all = of_both("syscall/name=getpgid/");
     assert!(all.contains("delivered 800 opened 800 ended 800 open 0 dropped 0 without_begin 0"), "{all}");
-    // BPF programs test some of these conditions. perf-prof tests the others when it reads the calls.
+    // BPF programs test some of these conditions. perf-prof tests the remaining conditions when it reads the calls.
     assert!(of_both("syscall/name=getpgid, failed/").contains("ESRCH"));
     assert!(of_both("syscall/name=getpgid, comm=wide/").contains("delivered 800 "));
 }

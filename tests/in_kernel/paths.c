@@ -1,5 +1,5 @@
-// Makes system calls with files that it knows, and writes to a file which path each of them has: what /proc/self/fd shows at that
-// time, or what it was told. The arguments are a folder, and `threads` if other threads open and close files meanwhile.
+// Makes system calls with files, and writes the true path of each file to the file `expected`. The true path is what /proc/self/fd
+// shows at that time, or what this program knows. The arguments are a folder, and `threads` for threads that open and close files.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ static void expect(const char *format, ...) {
     if (write(expected, line, length) != length) abort();
 }
 
-// The call fails, and does nothing.
+// Calls ftruncate() with a length that makes it fail, so the file stays as it is.
 static void of_descriptor(int fd) {
     char link[64], path[4200];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -72,7 +72,7 @@ static void child(void (*work)(int), int fd) {
 
 static void in_mount(int fd) {
     (void)fd;
-    // Nothing of this is seen outside.
+    // Programs outside this mount namespace do not see the mount.
     if (unshare(CLONE_NEWNS) || mount(0, "/", 0, MS_REC | MS_PRIVATE, 0) || mount("paths", below("mnt"), "tmpfs", 0, 0)) return;
     int other = open(below("mnt/inside"), O_CREAT | O_RDWR, 0600);
     of_descriptor(other);
@@ -94,7 +94,7 @@ static void all_calls(void) {
     of_descriptor(file);
     of_descriptor(399);
     of_descriptor(-1);
-    // Other threads take the lowest numbers.
+    // The other threads use the lowest descriptors, so this copy gets a high one.
     int copy = dup2(file, 350);
     of_descriptor(copy);
     int other = open("other", O_CREAT | O_RDWR, 0600);
@@ -157,7 +157,7 @@ int main(int count, char **arguments) {
     dup3(expected, 300, O_CLOEXEC);
     expected = 300;
     if (count > 3) {
-        // The program that was run has this descriptor, and not the one before it.
+        // After exec, this descriptor is open. The descriptor before it was closed by exec (O_CLOEXEC).
         of_descriptor(atoi(arguments[3]) - 1);
         of_descriptor(atoi(arguments[3]));
         return 0;
@@ -170,7 +170,7 @@ int main(int count, char **arguments) {
     is_over = 1;
     for (int at = 0; has_threads && at < 2; at++) pthread_join(threads[at], 0);
     if (has_threads) {
-        // The file is another one when the call ends. The pipe itself stays open in the call.
+        // During read(), another thread replaces the descriptor. The call itself keeps the pipe open.
         int ends[2];
         char byte[77];
         if (pipe(ends)) return 1;

@@ -126,7 +126,7 @@ fn the_tasks_of_a_command_are_selected_by_the_task_of_each_span() {
         // A wakeup without a tracepoint event is not noticed.
         let least = if source == "runqueue" { slept.switches * 9 / 10 } else { slept.switches };
         assert!(slept.object["partial"] == true || count >= least, "{source}: {} {count}", slept.switches);
-        // The other comms are those of the task before and after.
+        // The remaining rows are the comms that the task has before and after `sleeper`.
         assert!(rows.len() <= 4 && rows.iter().all(|row| row["comm"] != "swapper/0"), "{source}: {}", slept.object);
     }
 }

@@ -9,7 +9,7 @@ use crate::harness::{
     run::{PATIENCE, perf_prof, with_patience},
 };
 
-/// What the command does before its exec is not counted, and neither are other programs.
+/// The counts include neither the calls before the command's exec nor the calls of other programs.
 #[test]
 fn a_command_counts_with_all_that_it_creates() {
     needs_bpf();

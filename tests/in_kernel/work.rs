@@ -21,7 +21,8 @@ fn counted(when: &str) -> (u64, bool) {
     (row["count"].as_u64().unwrap_or(0), object["partial"] == true)
 }
 
-/// Meanwhile, other programs may write to terminals, or use BPF when the kernel executes the work.
+/// During the run, other programs may write to terminals, so the count may be too high. If another BPF program runs on
+/// the CPU, the kernel skips the programs of perf-prof, so the count may be too low.
 #[test]
 fn each_work_is_counted_under_the_name_that_perf_prof_gives_it() {
     needs_bpf();

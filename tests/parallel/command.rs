@@ -200,7 +200,7 @@ fn fewer_parts_than_requested_are_reported() {
     assert_eq!((said(&output).as_str(), output.stdout.split(|&byte| byte == b'\n').count()), ("", 1001));
 }
 
-/// The header of such a recording contains no times.
+/// The header of a recording that was written to a pipe contains no times.
 #[test]
 fn a_recording_of_a_pipe_in_a_file_is_divided() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn a_recording_of_a_pipe_in_a_file_is_divided() {
     assert!(output.status.success(), "{}", said(&output));
     assert!(all.len() > 1000 && folder.join("parallel-perf-output/time-range-2").exists());
     assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), all);
-    // Its time can also be selected in percent.
+    // `--time` accepts percentages for this recording too.
     assert_eq!([whole(&["--time", "0%,40%"]), whole(&["--time", "40%,100%"])].concat(), all);
 }
 

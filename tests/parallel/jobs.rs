@@ -105,7 +105,7 @@ def __merge__(partials): print('merged', sum(partials) > 0)
 
 /// The result of a replay with `--jobs` that was interrupted twice, during an event.
 struct Interrupted {
-    /// What it printed after the first line.
+    /// What the replay printed after the first line.
     printed: String,
     said: String,
     status: ExitStatus,

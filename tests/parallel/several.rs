@@ -199,7 +199,7 @@ def __exit__(): print('end')
     assert_eq!(stdout(&replayed(folder, &["--input", "?.data", "states.py"])), "end\n");
 }
 
-/// Another user may have put such a file beside the recordings.
+/// Another user may have put a file with a pattern as its name beside the recordings.
 #[test]
 fn a_file_that_is_named_like_a_pattern_hides_no_recording() {
     let folder = tempfile::tempdir().unwrap();

@@ -388,7 +388,7 @@ fn fields_of(event: &str) -> Vec<String> {
     names.filter(|name| !name.starts_with("common_")).map(str::to_owned).collect()
 }
 
-/// perf crashes when it runs a script on such a recording.
+/// perf crashes when it runs a script on a recording with a comm that is not UTF-8.
 #[test]
 fn names_of_tasks_that_are_not_utf_8() {
     let name = "import ctypes, os\nctypes.CDLL(None).prctl(15, b'\\xff\\xfe', 0, 0, 0)\nos.getppid()";

@@ -97,7 +97,7 @@ fn a_script_without_rights_has_snapshots() {
     assert_eq!(replayed.stdout.matches(CALL).count(), 5, "{replayed:?}");
 }
 
-/// The other commands run no code of the user, but open files that the user names.
+/// Commands such as `report` run no code of the user, but open files that the user names.
 #[test]
 fn files_are_opened_with_the_rights_of_the_user() {
     let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");

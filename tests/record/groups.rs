@@ -104,7 +104,7 @@ fn losses_of_members_are_counted() {
     assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
 }
 
-/// Threads and processes that a command creates do not inherit such a group. A message says so.
+/// Threads and processes that a command creates do not inherit a group with `:S`. A message says so.
 #[test]
 fn only_the_first_thread_of_a_command_has_a_leader_that_reads_all() {
     needs([Need::Tracefs, Need::Perf]);

@@ -57,7 +57,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     assert_eq!((status, said), (Some(0), format!("perf-prof: warning: {why}\n")));
 }
 
-/// Otherwise everybody who can write into the directory could make readers wait for ever.
+/// If pipes were opened, everybody who can write into the directory could make readers wait for ever.
 #[test]
 fn a_pipe_in_a_directory_is_refused_and_not_waited_for() {
     let folder = Folder::new();

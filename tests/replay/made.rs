@@ -188,7 +188,7 @@ pub fn patiently(replay: &mut Replay) -> Wait {
     }
 }
 
-/// The thread that reads and sorts the records: that of the caller, or another one.
+/// The thread that reads and sorts the records: the caller's thread, or a thread that perf-prof starts.
 #[derive(PartialEq, Eq)]
 enum By {
     Asker,

@@ -273,7 +273,7 @@ fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
         let borders: Vec<u64> = [5, 11, 12].map(|number: usize| index.blocks[number].sampled.0).into();
         let read = |times| part(&file, &[times]).progress().total;
         assert_eq!(shards::between(&borders).into_iter().map(read).sum::<u64>(), all);
-        // Otherwise, the block that contains a border is read for both parts.
+        // With a border inside a block, the block is read for both parts.
         let borders = shards::by_time(&[index], (1, 39_999), 3);
         assert_eq!(borders.len(), 2);
         let twice = shards::between(&borders).into_iter().map(read).sum::<u64>() - all;
@@ -323,7 +323,7 @@ fn a_stored_index_is_used_unless_it_is_wrong() {
     }
 }
 
-/// After such damage, the other records of the recording must still be read.
+/// A damaged part is left out. The other records of the recording must still be read.
 #[test]
 fn damage_in_a_recording_with_a_stored_index_is_reported() {
     let some: Vec<u8> = (1..20_000).flat_map(|time| NATIVE.sample(50, time)).collect();

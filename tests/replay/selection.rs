@@ -167,7 +167,7 @@ fn names_of_tasks_and_functions_are_selected_as_in_perf_script() {
 fn the_idle_tasks_can_be_selected() {
     needs([Need::Perf]);
     let idle: Vec<String> = list(&[]).into_iter().filter(|line| line.split(' ').nth(2) == Some("0")).collect();
-    // A machine that is always busy has no such events.
+    // Both lists may be empty: on a busy machine, the idle tasks have no events.
     assert_eq!(list(&["-t", "0"]), idle);
     assert_eq!(list(&["-p", "0"]), idle);
 }

@@ -205,7 +205,7 @@ fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mappe
     assert!(named.iter().all(|name| name == "Unknown"), "{named:?}");
 }
 
-/// These stacks must not end after the first frame.
+/// Stacks in files without a build id must not end after the first frame.
 #[test]
 fn stacks_without_any_build_id_are_unwound_through_the_files_that_were_mapped() {
     let folder = Folder::new();

@@ -201,7 +201,7 @@ fn scripts_of_wake_ups_ignore_other_events_in_a_recording() {
     }
 }
 
-/// If a recording contains no such event, the script only prints a warning.
+/// If a recording lacks an event that is not necessary, the script only prints a warning.
 #[test]
 fn a_script_does_without_events_that_its_result_does_not_need() {
     needs([Need::Tracefs]);

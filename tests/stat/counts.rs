@@ -82,7 +82,7 @@ fn filters_select_what_is_counted() {
 #[test]
 fn cpus_are_summed_or_shown_apart() {
     needs([Need::Tracefs]);
-    // Only calls with this argument are counted, because other tests make such calls at the same time.
+    // Only calls with this argument are counted, because other tests make the same system call at the same time.
     let event = format!("{CALL}/pid==4242/alias=mine/");
     let words = words(5000, 3, 1);
     for cpus in [&["-a"][..], &["-C", "0"]] {

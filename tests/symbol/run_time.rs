@@ -40,7 +40,7 @@ fn a_perf_map_that_grows() {
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert_eq!(at(&mut symbolizer, code + 0x40), "py::second:/a.py+0x0 (//anon)");
     assert_eq!(at(&mut symbolizer, code + 0x1000), format!("{} (//anon)", Reason::NotInPerfMap { pid }));
-    // The same address, as the return address of a frame.
+    // `code + 0x40` as the return address of a frame belongs to the function before it.
     let found = symbolizer.user(pid, code + 0x40, u64::MAX - 1, AddressKind::Return);
     assert_eq!(shown(&found), "py::first:/a.py+0x40 (//anon)");
     symbolizer.processes().exited(pid, 1);

@@ -239,7 +239,7 @@ fn total_and_said(path: &str) -> (Json, String) {
     (objects(&stdout(&output)).pop().unwrap(), said)
 }
 
-/// perf fails at such a record.
+/// perf fails at a record whose type no recorder writes.
 #[test]
 fn a_record_whose_type_no_recorder_writes_is_damage_and_one_of_a_newer_kernel_is_not() {
     let folder = Folder::new();

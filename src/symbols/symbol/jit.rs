@@ -1,5 +1,5 @@
-//! Finds functions that processes generated at run time. Processes write such functions to jitdumps or perf maps.
-//! Jitdumps are searched first.
+//! Finds functions that processes generated at run time. Processes write the names of these functions to jitdumps or
+//! perf maps. Jitdumps are searched first.
 
 use std::{
     fs::{self, File},

@@ -47,7 +47,7 @@ const LAST_OF_MODULE: u64 = 64 << 10;
 /// The symbol that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Its name.
+    /// The symbol's name.
     pub name: &'a str,
     /// The distance of the address from the symbol's start, in bytes.
     pub offset: u64,
@@ -61,9 +61,9 @@ pub struct Symbol<'a> {
 /// The symbol that contains an address, as perf chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerfSymbol<'a> {
-    /// Its name.
+    /// The symbol's name.
     pub name: &'a str,
-    /// Its addresses and its binding.
+    /// The symbol's addresses and binding.
     pub extent: Extent,
     /// The module that contains the symbol, as in [`Symbol`].
     pub module: Option<&'a str>,

@@ -34,7 +34,7 @@ pub struct KernelCode {
 pub struct Module {
     /// The address after the module's code.
     end: u64,
-    /// Its name in brackets, for example `[kvm]`.
+    /// The module's name in brackets, for example `[kvm]`.
     name: Box<str>,
     /// The name that perf shows: the path of its file if the file is listed, otherwise the name in brackets.
     dso: Arc<str>,

@@ -103,8 +103,8 @@ impl Objects {
     /// Returns the id of the object for the file of a mapping, for [`Objects::with_object`]. Opens the file if it is
     /// not open.
     pub fn object_id(&mut self, pid: u32, known: &TimedMapping) -> Result<u64, Reason> {
-        // The vdso has the same name in all processes, and so the same file id. But the vdso of a 32-bit process is
-        // another one.
+        // The vdso has the same name in all processes, and so the same file id. But a 32-bit process has a different
+        // vdso.
         if known.file.backing == Backing::Vdso && !vdso::is_ours(known.start, known.end) {
             return Err(Reason::OtherVdso);
         }

@@ -60,7 +60,7 @@ pub enum Reason {
     BuildNotFound {
         /// The file's path.
         path: String,
-        /// Its build id.
+        /// The file's build id.
         build_id: String,
     },
     /// In a recording: the code was generated at run time.

@@ -23,7 +23,7 @@ pub struct Signature {
 /// A parameter of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name; `None` if it has no name.
+    /// The parameter's name; `None` if it has no name.
     pub name: Option<String>,
     /// The kind of its value.
     pub kind: ValueKind,

@@ -86,7 +86,7 @@ pub struct Name {
 /// A function that was inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinedFrame {
-    /// Its name.
+    /// The function's name.
     pub name: Arc<str>,
     /// The source file; empty if it is not known.
     pub file: Arc<str>,

@@ -12,7 +12,7 @@ use super::Reason;
 pub struct UnnamedFrames {
     /// By path, the number of frames in files for which the recording contains no build id.
     no_build_id: FxHashMap<String, u64>,
-    /// By path, the number of frames in files whose build id no file on this machine has.
+    /// By path, the number of frames in files for which this machine contains no file with the recorded build id.
     missing_file: FxHashMap<String, u64>,
 }
 

@@ -64,7 +64,7 @@ pub enum JobError {
     Failed {
         /// The command, quoted for a shell.
         command: String,
-        /// Its exit status.
+        /// The command's exit status.
         status: ExitStatus,
         /// What the command wrote to stderr, shortened.
         messages: String,
@@ -176,8 +176,8 @@ impl Job {
         self.directory.join("err.txt")
     }
 
-    /// Returns the path of the file with the stderr of the command to which the job's output is piped. `None` without
-    /// such a command.
+    /// Returns the path of the file with the stderr of the command to which the job's output is piped. `None` if the
+    /// output is not piped to a command.
     pub fn pipe_messages(&self) -> Option<PathBuf> {
         self.pipe_to.as_ref().map(|_| self.directory.join("pipe-err.txt"))
     }

@@ -108,7 +108,7 @@ impl TimeRange {
 pub fn divide(ranges: &[TimeRange], divide: Divide, least: Duration) -> Divided {
     let total: u64 = ranges.iter().map(|range| range.nanoseconds()).sum();
     let asked = match divide {
-        // There are already at least `count` ranges.
+        // The caller already passes at least `count` ranges.
         Divide::Count(count) if count <= ranges.len() => {
             return Divided { ranges: ranges.to_vec(), lengths: RangeLength::Requested };
         }

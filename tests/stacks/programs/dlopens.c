@@ -18,7 +18,7 @@ int main(int argc, char **argv)
     long sum = 0, i;
     prepare();
     for (i = 0; i < TIMES; i++) {
-        /* The library is loaded again each time. */
+        /* The program loads and unloads the library for each call. */
         void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;
         entry_function *entry = plugin ? (entry_function *)dlsym(plugin, "plugin_entry") : NULL;
         if (!entry) {

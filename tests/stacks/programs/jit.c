@@ -82,7 +82,7 @@ static int write_dump(const struct name *names)
     fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0644);
     if (fd < 0 || write(fd, &header, sizeof header) != sizeof header)
         return -1;
-    /* A tracer learns of the file from this mapping. */
+    /* The mapping record tells a tracer where the file is. */
     if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
         return -1;
     for (i = 0; i < 2; i++) {

@@ -33,7 +33,7 @@ pub enum ElfError {
     /// The file cannot be read.
     #[error("{0}")]
     Io(String),
-    /// It is not an ELF file, or it is damaged.
+    /// The file is not an ELF file, or it is damaged.
     #[error("{0}")]
     Malformed(&'static str),
     /// The symbols are larger than the limit.
@@ -100,7 +100,7 @@ pub struct Segment {
 /// A section's header.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Its name.
+    /// The section's name.
     pub name: Box<str>,
     /// The type, SHT_*.
     pub kind: elf::SectionType,

@@ -49,9 +49,9 @@ pub struct FunctionAt<'a> {
     /// function, even beyond the end of its section. perf extends it in the same way (`symbols__fixup_end()` in
     /// `tools/perf/util/symbol.c`).
     pub end: u64,
-    /// Its binding in the symbol table: STB_LOCAL, STB_GLOBAL or STB_WEAK.
+    /// The function's binding in the symbol table: STB_LOCAL, STB_GLOBAL or STB_WEAK.
     pub binding: elf::SymbolBind,
-    /// Its index in the table. Callers can use it to store data for each function.
+    /// The function's index in the table. Callers can use it to store data for each function.
     pub index: u32,
 }
 
@@ -65,9 +65,9 @@ struct Mark {
 /// Where the size of an entry comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SizeSource {
-    /// The symbol table states it.
+    /// The symbol table states the size.
     Table,
-    /// It was computed from the start of the next symbol, because the symbol table states 0.
+    /// The start of the next symbol, because the symbol table states the size 0.
     NextSymbol,
     /// The entry comes from the procedure linkage table and not from a symbol table.
     Linkage,
