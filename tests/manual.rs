@@ -20,7 +20,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the lines of a page without the date in its title, which is that of the last change.
+/// Returns the lines of a page without the date of the last change in its title.
 fn undated(page: &str) -> Vec<String> {
     let line = |line: &str| match line.starts_with(".TH ") {
         true => line.split(' ').enumerate().filter(|(at, _)| *at != 3).map(|(_, word)| word).collect(),

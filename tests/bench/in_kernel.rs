@@ -367,7 +367,7 @@ pub fn generate_deep(calls: u64) {
     }
 }
 
-/// On other architectures, the frames are those that the compiler keeps.
+/// On other architectures, the chain contains only the frames that the compiler keeps.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn generate_deep(calls: u64) {
     super::live::generate(calls);

@@ -108,8 +108,8 @@ fn traced(script: &Path, nothing: &Path, calls: u64) -> (u64, u64, u64) {
     })
 }
 
-/// Returns the Python of an environment in which the package is installed: that of PERF_PROF_TESTS_PROGRAM, or the one
-/// that continuous integration makes.
+/// Returns the Python of an environment in which the package is installed: the environment of PERF_PROF_TESTS_PROGRAM,
+/// or the environment that continuous integration makes.
 fn installed() -> Option<PathBuf> {
     let named = std::env::var_os("PERF_PROF_TESTS_PROGRAM").map(PathBuf::from);
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/package/bin/perf-prof");

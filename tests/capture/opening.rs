@@ -151,7 +151,7 @@ fn a_process_that_exits_while_attaching_is_reported_as_missing() {
     }
 }
 
-/// The kernel takes a lock for each close of a tracepoint, and everybody who opens one waits for it.
+/// The kernel takes a lock for each close of a tracepoint, and everybody who opens a tracepoint waits for this lock.
 #[test]
 fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority() {
     needs([Need::Tracefs]);

@@ -54,8 +54,8 @@ def __exit__():
 const SWITCHES: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new";
 
 /// The kernel delivers a switch to a cgroup's events only if the task that leaves its CPU is in the cgroup. It delivers
-/// a wakeup only if the waker is. Here, the tasks are children of a shell, one is in a cgroup below the selected one,
-/// and a task of another cgroup has the same comm.
+/// a wakeup only if the waker is in the cgroup. In this test, the tasks are children of a shell. One task is in a
+/// cgroup below the selected cgroup. A task of another cgroup has the same comm.
 #[test]
 fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
     let _awake = Awake::new();
@@ -80,7 +80,7 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
         let (run, outcome) = live(BY_SPANS, &selector, &of_outer, &commands);
         let recording = run.path("r.data");
         let found = sums(&outcome.stdout);
-        // The expected sums: those of all tasks with these comms, minus those of the other cgroup.
+        // The expected sums: the sums of all tasks with these comms, minus the sums of the other cgroup.
         let by_switches = BY_SWITCHES.replace("SOURCE", source);
         let mut expected = sums(&replayed(&by_switches, events, &["--order"], &recording).stdout);
         let of_other = sums(&replayed(BY_SPANS, &selector, &["--cgroups", &other.name], &recording).stdout);

@@ -1,4 +1,4 @@
-//! Cgroups in recordings: those of perf-prof and of perf, compared with what perf prints.
+//! Compares the cgroups that perf-prof reads from recordings of perf-prof and perf with what perf prints.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 

@@ -61,7 +61,7 @@ fn tracepoints_are_counted() {
     let path = folder.path().join("perf.data");
     stat_record(&path, &["-e", "sched:sched_process_exec,task-clock"]);
     let lines = ours(&["script"], &path);
-    // The shell itself makes one exec, and sleep and ls make the others.
+    // The shell itself makes one exec. The commands that it starts (sleep and ls) make the remaining 8.
     let words: Vec<&str> = lines[1].split_whitespace().collect();
     assert_eq!((words[0], words[2], words[6]), ("-1", "9", "sched:sched_process_exec"), "{lines:?}");
     assert_eq!(lines.len(), 3);

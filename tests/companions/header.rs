@@ -1,4 +1,4 @@
-//! Compares the headers that perf-prof prints with those of the real `perf report --header-only`.
+//! Compares the headers that perf-prof prints with the headers that the real `perf report --header-only` prints.
 
 use std::process::{Command, Stdio};
 

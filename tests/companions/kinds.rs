@@ -106,7 +106,7 @@ fn is_read_by_others(path: &Path, form: Form, keys: &str) {
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
     if form == Form::Pipe {
         // perf 6.1 cannot name the tracepoints of a pipe in `perf evlist`, and its `perf buildid-list` cannot read a
-        // pipe with tracepoints. This is so for pipes of both programs.
+        // pipe with tracepoints. This affects pipes of perf and of perf-prof.
         assert!(names.iter().any(|name| name == "unknown tracepoint"), "{names:?}");
         return;
     }

@@ -1,4 +1,4 @@
-//! Compares the commands that show recordings with those of the real perf, and their profiles with what the real pprof reads.
+//! Compares the output of the commands that show recordings with the output of the real perf and the real pprof.
 
 mod counts;
 mod evlist;

@@ -118,7 +118,7 @@ fn sums_units_labels_and_lines_are_those_of_the_report() {
         assert!(mapping.contains(&id[..40]), "{mapping}");
     }
     assert!(mapping.ends_with("[FN][FL][LN][IN]"), "{mapping}");
-    // pprof's own sums by function, without inlined functions, equal those of the table.
+    // pprof's own sums by function, without inlined functions, equal the sums in the table.
     let top = pprof(&["-noinlines", "-top", "-unit=ns", "-sample_index=cpu-clock", "-focus=^outer$"], &profile);
     let outer = top.lines().find(|line| line.ends_with(" outer")).unwrap();
     let flat: i64 = outer.split_whitespace().next().unwrap().trim_end_matches("ns").parse().unwrap();

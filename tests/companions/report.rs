@@ -1,4 +1,4 @@
-//! Compares the tables of `perf-prof report` with those of the real `perf report`.
+//! Compares the tables of `perf-prof report` with the tables of the real `perf report`.
 
 use std::{collections::BTreeMap, path::Path};
 

@@ -1,4 +1,4 @@
-//! Compares the text of a recording with that of the real `perf script`, line by line. Counts the differences that
+//! Compares the text of a recording with the text of the real `perf script`, line by line. Counts the differences that
 //! `docs/recordings.md` allows.
 
 use std::{fmt, path::Path};

@@ -113,7 +113,7 @@ fn the_sources_of_the_c_implementation_have_its_members_in_its_mode() {
     assert_eq!(shown(run()), ["page-faults ['addr']", "profile []"]);
 }
 
-/// The address is that of the variable that the workload writes.
+/// The address belongs to the variable that the workload writes.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_breakpoint_with_an_option_string() {

@@ -574,7 +574,7 @@ for call in (lambda: e.keys(1), lambda: e.to_dict(x=1), lambda: e.print(1, 2, 3)
     );
 }
 
-/// The meaning is that of `perf-prof record -g`. In the C implementation, -g means only kernel frames.
+/// `-g` has the same meaning as in `perf-prof record`. In the C implementation, it means only kernel frames.
 #[test]
 fn g_samples_kernel_and_user_frames() {
     let text = "

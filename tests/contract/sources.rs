@@ -18,8 +18,8 @@ use crate::harness::{
 fn profile_samples_where_the_time_goes() {
     needs([Need::Tracefs]);
     needs_samples(997);
-    // The kernel changes the period until the frequency is right, which takes some time in each process. So the shares
-    // are those of the periods.
+    // The kernel changes the period until the frequency is right, which takes some time in each process. So the script
+    // adds up periods, and does not count samples.
     let script = "
 from collections import Counter
 n, periods = Counter(), Counter()

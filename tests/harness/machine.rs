@@ -70,7 +70,7 @@ pub enum Need {
     StaticProbes,
     /// The program sudo.
     Sudo,
-    /// A file system that can drop its files from memory, and whose inode numbers are those in memory maps.
+    /// A file system that can drop its files from memory, and whose inode numbers equal the numbers in memory maps.
     Storage,
     /// Tracepoints: tracefs can be read.
     Tracefs,

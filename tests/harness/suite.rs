@@ -1,4 +1,4 @@
-//! Runs each test in a thread with the name of the test. The options are those of the standard harness.
+//! Runs each test in a thread with the name of the test. The program accepts the options of the standard harness.
 
 use std::{
     cell::RefCell,

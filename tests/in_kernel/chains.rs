@@ -137,7 +137,7 @@ def __interval__():
 def __exit__():
     whole.update(called)
     print(intervals > 1, whole.total, few.total, len(few) <= 3, spread.total.count)
-    # The innermost frame depends on how many users the tracepoint has, and with it how many other frames there are.
+    # The innermost frame, and so the number of frames, depends on how many users the tracepoint has.
     for counts in whole.to_dict(), {key: spread[key].count for key in spread}:
         by_chain = collections.Counter()
         for key, count in counts.items():

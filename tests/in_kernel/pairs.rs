@@ -1,4 +1,4 @@
-//! System calls that BPF programs pair and write equal those of samples.
+//! Checks that system calls that BPF programs pair and write equal the calls that perf-prof pairs from samples.
 
 use std::{
     fs,
@@ -77,7 +77,7 @@ fn all_calls_of_a_program_are_those_of_samples() {
     }
 }
 
-/// The strings are those that BPF programs read at the entry of a call.
+/// BPF programs read the strings at the entry of a call.
 #[test]
 fn strings_are_those_of_samples() {
     needs_bpf();

@@ -1,4 +1,4 @@
-//! Paths of system calls are those that procfs shows at the time of the call.
+//! Checks that the paths of system calls equal the paths that procfs shows at the time of the call.
 
 use std::{fs, path::Path};
 

@@ -131,7 +131,7 @@ fn the_tasks_of_a_command_are_selected_by_the_task_of_each_span() {
     }
 }
 
-/// Threads of a process are selected, both those from before the tracing and those that it creates later.
+/// The threads of a process are selected: threads from before the tracing, and threads that the process creates later.
 #[test]
 fn the_threads_of_a_process_are_selected_by_the_task_of_each_span() {
     needs_bpf();

@@ -1,4 +1,5 @@
-//! Which tasks are counted: those of a command, of a process with the children that it creates, and single threads.
+//! Checks which tasks are counted: the tasks of a command, a process with the children that it creates, and single
+//! threads.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Spans of system calls that BPF programs pair and add up equal those of perf-prof.
+//! Checks that spans of system calls that BPF programs pair and add up equal the spans that perf-prof pairs.
 
 use serde_json::Value as Json;
 

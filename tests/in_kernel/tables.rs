@@ -1,4 +1,4 @@
-//! Tables that the kernel fills equal those that perf-prof fills from samples.
+//! Checks that tables that the kernel fills equal the tables that perf-prof fills from samples.
 
 use serde_json::Value as Json;
 

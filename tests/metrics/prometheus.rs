@@ -76,7 +76,7 @@ fn prometheus_gets_counts_and_native_histograms() {
     prometheus.check("perf_prof_lost_total", 0.0);
     let times = format!("perf_prof_times_duration_seconds{{pid=\"{pid}\"}}");
     prometheus.check(&format!("histogram_count({times})"), 4321.0);
-    // The median of the native histogram is near that of the exact times.
+    // The median of the native histogram is near the median of the exact times.
     let (median, mean) = (format!("histogram_quantile(0.5, {times})"), format!("histogram_sum({times}) / 4321"));
     let (median, mean) = (prometheus.query(&median).unwrap(), prometheus.query(&mean).unwrap());
     assert!(median > 0.0 && median < 4.0 * mean, "{median} {mean}");

@@ -58,7 +58,7 @@ except ValueError as error:
     assert_eq!(lines[5], "evsel(raw_syscalls:sys_enter) is not open");
 }
 
-/// Samples have the same values as those of perf-prof for the same calls.
+/// The samples have the same values as the events that perf-prof delivers for the same calls.
 #[test]
 fn samples_are_those_that_a_trace_has() {
     needs([Need::Tracefs, Need::Python]);

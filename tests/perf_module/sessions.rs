@@ -76,7 +76,8 @@ def sample(s):
     let ours: Vec<String> = printed(&folder, &program(sample), &[&data]).lines().map(str::to_owned).collect();
     let fields = "pid,tid,cpu,time,period,event,ip,sym,dso";
     let theirs = perf(&["script", "--ns", "-G", "-F", fields], &data);
-    // perf has no names for some functions of the procedure linkage table, and perf-prof has none for others.
+    // perf lacks the names of some functions of the procedure linkage table, and perf-prof lacks the names of different
+    // ones.
     let name = |word: &str| if word.ends_with("@plt") { "[unknown]".to_owned() } else { word.to_owned() };
     let words = |line: &str| {
         let line = line.replace('/', " / ");

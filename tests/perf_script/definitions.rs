@@ -96,7 +96,7 @@ fn perf(script: &str, data: &Path) -> Vec<String> {
     printed(&Command::new("perf").args(["script", "-s", script, "-i"]).arg(data).output().unwrap())
 }
 
-/// Returns the formats of this kernel's events, without those of system calls, which are many and contain no names.
+/// Returns the formats of this kernel's events, without the many formats of system calls, which contain no names.
 fn formats() -> Formats {
     let tracefs = Tracefs::find().unwrap();
     let mut formats = Formats::new();

@@ -1,5 +1,5 @@
 //! Scripts that were written for `perf script -s`: the modules that they import, templates, arguments, and their output
-//! compared with that of perf.
+//! compared with perf's output.
 
 mod arguments;
 mod db_export;

@@ -142,8 +142,8 @@ fn output(folder: &Folder, script: &Path) -> String {
     stdout(&perf.args(["script", "-i"]).arg(folder.path("perf.data")).arg("-s").arg(script).output().unwrap())
 }
 
-/// Records a command that creates directories and child processes. Compares the output of perf-prof's template with
-/// that of perf's template, which perf writes to `perf-script.py`.
+/// Records a command that creates directories and child processes. Compares the output of perf-prof's template with the
+/// output of perf's template, which perf writes to `perf-script.py`.
 #[track_caller]
 fn same_output(events: &[&str], wanted: &[&str]) {
     needs([Need::Perf]);

@@ -59,7 +59,7 @@ def __exit__():
     print(count, read("secret"), read("/sys/kernel/tracing/available_events"), held)
 "#;
 
-/// perf-prof reads tracefs with the capability. A script must not be able to read all files with it.
+/// perf-prof reads tracefs with the capability. A script must not be able to read all files with this capability.
 #[test]
 fn a_script_has_no_right_to_read_all_files() {
     let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");

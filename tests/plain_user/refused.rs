@@ -106,8 +106,8 @@ fn events_that_the_level_forbids_are_refused() {
     }
 }
 
-/// Root of a user namespace has all capabilities in the namespace. They do not allow the event, so the error must not
-/// say so.
+/// Root of a user namespace has all capabilities, but only inside the namespace. The kernel refuses the event, so the
+/// error must still say that CAP_PERFMON is missing.
 #[test]
 fn capabilities_of_a_user_namespace_count_for_nothing() {
     needs_plain_user();

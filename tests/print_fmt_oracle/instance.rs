@@ -24,8 +24,8 @@ impl Instance {
         fs::write(self.path.join(file), value).map_err(error)
     }
 
-    /// Records events while `workload` runs: those of the threads of `process`, of all tasks that they create, and of
-    /// kernel threads.
+    /// Records events while `workload` runs: events of the threads of `process`, of all tasks that these threads
+    /// create, and of kernel threads.
     pub fn record(&self, process: u32, workload: impl FnOnce()) -> io::Result<()> {
         self.write("tracing_on", "0")?;
         self.write("trace_clock", "perf")?;
@@ -67,7 +67,7 @@ impl Instance {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the kernel's counts of the events in a CPU's buffer, and of those already read.
+    /// Returns the kernel's counts of the events in a CPU's buffer, and of the events that were already read.
     pub fn stats(&self, cpu: u32) -> String {
         let text = fs::read_to_string(self.path.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap_or_default();
         text.lines().collect::<Vec<_>>().join(", ")

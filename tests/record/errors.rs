@@ -216,8 +216,8 @@ fn a_full_disk_leaves_a_recording_that_can_be_read() {
     on_a_full_disk("4m", &["-e", "syscalls:sys_enter_*"]);
 }
 
-/// If `data` contains no records, its header must not look like that of an unfinished recording. Otherwise comms and
-/// formats would not be read, and the files of the threads could not be read either.
+/// If `data` contains no records, its header must not look like the header of an unfinished recording. Otherwise comms
+/// and formats would not be read, and the files of the threads could not be read either.
 #[test]
 fn a_full_disk_leaves_a_packed_directory_that_can_be_read() {
     on_a_full_disk("2m", &["-z", "--threads", "-e", "syscalls:sys_enter_read,syscalls:sys_enter_write"]);

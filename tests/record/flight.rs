@@ -163,7 +163,7 @@ fn lines(path: &Path) -> Vec<Line> {
     lines_with(path, "time,comm,tid,event,trace")
 }
 
-/// Returns the lines of the real perf. Checks that they are equal to those of perf-prof.
+/// Returns the lines of the real perf. Checks that perf-prof prints the same lines.
 fn same_lines_of_perf(path: &Path) -> Vec<Line> {
     same_fields_of_perf(path, FIELDS)
 }

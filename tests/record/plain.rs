@@ -73,7 +73,8 @@ fn losses_are_counted_where_rings_are_small() {
     assert!((said..said + 20).contains(&told), "{told}: {}", recorded.said);
 }
 
-/// The rings lost events of both kinds. A replay of one event reports only its losses, also for each CPU.
+/// The rings lost samples of two events. A replay of one event reports only the losses of this event, also for each
+/// CPU.
 #[test]
 fn losses_of_cpus_are_those_of_the_selected_events() {
     needs([Need::Tracefs, Need::Python]);

@@ -269,7 +269,7 @@ def __exit__(): open('counts', 'w').write(str(sorted(counts.items())))
         let live = counted(&["--order", "-e", &selectors, "--record", "perf.data"], &exec);
         assert_eq!(live.matches(", 300)").count(), 2, "{live}");
         assert_eq!(counted(&["--input", "perf.data", "-e", &selectors], &[]), live, "{selectors}");
-        // A single selector gets the samples of both selectors.
+        // If the script selects only one event, it gets the samples of both selectors.
         let alone = counted(&["--input", "perf.data", "-e", CALL], &[]);
         assert_eq!(alone, format!("[('{CALL}', 600)]"));
     }

@@ -316,7 +316,8 @@ fn a_pipe_that_ends_within_a_record_is_reported() {
     assert!(output.status.success() && said.contains("the input is cut off"), "{said}");
 }
 
-/// The index in a recording of perf-prof was stored before the damage, so the records are compared with it.
+/// The index in a recording of perf-prof was stored before the damage, so perf-prof compares the records with the
+/// index.
 #[test]
 fn samples_whose_type_was_damaged_after_they_were_recorded_are_counted() {
     needs([Need::Tracefs, Need::Perf]);

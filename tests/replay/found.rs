@@ -100,7 +100,7 @@ fn an_empty_selection_of_an_empty_recording_is_not_reported() {
     assert_eq!(said(&output), (String::new(), Some(0)));
 }
 
-/// The message alone is not enough: the exit status must be that of a failure.
+/// The message alone is not enough: the exit status must report the failure too.
 #[test]
 fn leaving_out_all_samples_of_a_recording_is_a_failure() {
     let folders = [folder([90, 91, 92, 93]), folder([90, 50, 91, 92])];

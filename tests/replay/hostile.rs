@@ -33,8 +33,8 @@ pub struct Peak {
 
 /// Runs perf-prof with these arguments.
 pub fn peak(args: &[&str]) -> Peak {
-    // Until exec, the peak memory of a process includes that of the process that forked it. The tests take much memory,
-    // so a small process starts perf-prof.
+    // Until exec, the peak memory of a process includes the memory of the process that forked it. The tests take much
+    // memory, so a small process starts perf-prof.
     let words = workload::words("peak");
     let output = Command::new(&words[0]).args(&words[1..]).args(args).output().unwrap();
     let text = stdout(&output);

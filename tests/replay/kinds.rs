@@ -15,7 +15,7 @@ use crate::harness::{
 const SWITCHES: [&str; 3] = ["-e", "sched:sched_switch", "-a"];
 const SLEEP: [&str; 3] = ["--", "sleep", "0.3"];
 
-/// Records with these arguments, and compares all events with those that `perf script` lists.
+/// Records with these arguments, and compares all events with the events that `perf script` lists.
 #[track_caller]
 fn check(args: &[&str]) {
     needs([Need::Perf]);
@@ -163,7 +163,7 @@ fn a_command() {
     check(&["-e", "syscalls:sys_enter_openat", "-e", "syscalls:sys_enter_mmap", "--", "ls", "-l", "/"]);
 }
 
-/// The names of system calls must be those of the recorded architecture, and not of this machine.
+/// System calls must get the names of the recorded architecture, not the names of this machine.
 #[test]
 fn system_calls_have_the_names_of_the_recorded_architecture() {
     needs([Need::Perf]);

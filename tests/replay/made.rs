@@ -403,7 +403,8 @@ fn a_replay_that_matches_nothing_can_be_interrupted() {
     }
 }
 
-/// A different thread writes each file of a directory. Only the times of records determine their order across files.
+/// In a directory, each file is written by its own thread. Only the times of records determine their order across
+/// files.
 #[test]
 fn events_of_a_directory_are_in_order_even_if_a_files_clock_steps_back() {
     const EACH: u64 = 20_000;

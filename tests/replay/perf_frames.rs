@@ -1,4 +1,4 @@
-//! Compares the symbols, ranges and mappings of frames and addresses with those that perf passes to Python scripts.
+//! Compares the symbols, ranges and mappings of frames and addresses with what perf passes to Python scripts.
 
 use std::{
     path::Path,
@@ -152,7 +152,7 @@ fn frames_and_addresses_are_those_of_perf() {
     }
 }
 
-/// Frames that perf unwinds include inlined functions and source lines. Their addresses differ from those of recorded
+/// Frames that perf unwinds include inlined functions and source lines. They have different addresses than recorded
 /// frames.
 #[test]
 fn unwound_frames_are_those_of_perf() {
@@ -178,7 +178,7 @@ fn addresses_of_page_faults_in_code_are_those_of_perf() {
     record(&data, &["-e", "page-faults", "-c", "1", "-d", "--", program.to_str().unwrap()]);
     let (ours, theirs) = (ours(&data, true), theirs(&folder, &data));
     assert_eq!(ours.len(), theirs.len());
-    // Only mappings with code are kept, not those of data. perf has no names for some entries of procedure linkage
+    // Only mappings with code are kept, not mappings of data. perf has no names for some entries of procedure linkage
     // tables.
     let known = |line: &&(String, String)| !line.0.ends_with("- - - - - -") && !line.0.contains("@plt ");
     let pairs: Vec<(String, String)> = ours.into_iter().zip(theirs).collect();

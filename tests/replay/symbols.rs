@@ -65,7 +65,8 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     assert!(!strange.contains("inner_function"), "{strange}");
 }
 
-/// The stacks end at the program's innermost frame, because the program's file contained the rules for the others.
+/// The stacks end at the program's innermost frame, because the removed file contained the unwind rules for the frames
+/// after it.
 #[test]
 fn stacks_that_end_at_a_program_that_was_removed_are_counted_with_its_path() {
     needs([Need::Perf]);
@@ -185,7 +186,8 @@ fn names_in(folder: &Folder, program: &Path, data: &Path, options: &[&str]) -> (
     (stdout(&output).lines().map(str::to_owned).collect(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// perf lists the build ids of files with samples, but not those of their callers. Callers still get names.
+/// perf lists the build ids of files with samples, but not of files that only contain callers. These callers still get
+/// names.
 #[test]
 fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mapped() {
     let folder = Folder::new();

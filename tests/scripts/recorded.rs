@@ -184,7 +184,7 @@ fn shown(folder: &Path, command: &str) -> (Option<i32>, String, String) {
 }
 
 /// Without the script's first line, `perf-prof python` delivers all events in a recording. The two scripts must ignore
-/// those that they do not need.
+/// the events that they do not need.
 #[test]
 fn scripts_of_wake_ups_ignore_other_events_in_a_recording() {
     needs([Need::Tracefs]);

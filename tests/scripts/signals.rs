@@ -85,7 +85,7 @@ fn signals_prints_in_several_processes_what_it_prints_in_one() {
     let output = record.args(work).output().unwrap();
     assert!(output.status.success());
     let ids = ids(std::str::from_utf8(&output.stdout).unwrap()).into_iter().map(str::to_owned).collect::<Vec<_>>();
-    // For a selected task, the signals that it sends and those that it gets are shown.
+    // For a selected task, the script shows the signals that the task sends and the signals that it gets.
     for id in &ids[..2] {
         let shown = text(script("signals.py").args(["--input", &file, "-p", id, "--signal", "USR1"]).output().unwrap());
         assert_eq!(shown.matches(" SIGUSR1 ").count(), SENT as usize, "{id}: {shown}");

@@ -90,7 +90,7 @@ fn killsnoop_names_the_parent_that_ran_when_the_signal_was_sent() {
     }
 }
 
-/// A program that changes its root folder as root, and then fails to do so as another user.
+/// A program that changes its root folder as root, and then, as another user, fails to change it.
 const CHROOTS: &str = "
 import os
 for _ in range(5):

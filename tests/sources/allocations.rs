@@ -8,8 +8,8 @@ const RECEIVED: usize = 7;
 /// The size of a message, which no other message on the machine has.
 const SIZE: usize = 1357;
 
-/// Sends messages to a System V queue, and receives some of them. The others stay in the kernel at its exit. Prints the
-/// number of the queue.
+/// Sends messages to a System V queue, and receives some of them. The remaining messages stay in the kernel when the
+/// workload exits. Prints the number of the queue.
 pub fn workload() {
     named(c"alloc-truth");
     let mut message = [1u8; 8 + SIZE];

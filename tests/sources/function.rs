@@ -214,7 +214,7 @@ fn one_line_gives_the_latency_of_each_statement_by_its_text() {
     assert_eq!([row(0), row(1), row(2)].map(|(_, count)| count).iter().sum::<u64>(), 7);
     assert_eq!(row(0), ("select * from slow", 3));
     assert!(rows[0]["total"].as_u64() > Some(60_000_000), "{rows}");
-    // The text is a field like all others, also in filters.
+    // The text can be used in filters, like every field.
     let quoted = program.display().to_string();
     let filtered =
         format!("function:exec_simple_query@\"{quoted}\"/q ~ \"*slow\" && n == 9/q=+0(%di):string/n=%si:s32/");

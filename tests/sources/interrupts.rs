@@ -112,8 +112,8 @@ def __exit__():
         "packets",
     );
     let [runs, ns] = numbers(&lines[0])[..] else { panic!("{lines:?}") };
-    // On a busy machine, a kernel thread may handle some packets. The others are handled in the task, one after the
-    // other.
+    // On a busy machine, a kernel thread may handle some packets. The task itself handles the remaining packets, one
+    // after the other.
     assert!((PACKETS / 10..=2 * PACKETS).contains(&(runs as usize)), "{lines:?}");
     assert!(ns <= numbers(&own[0])[0] + MS, "{ns} of {own:?}");
 }

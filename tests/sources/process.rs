@@ -133,7 +133,7 @@ fn a_process_has_its_exit_code_or_its_signal_and_who_sent_it() {
     needs([Need::Tracefs, Need::Compilers]);
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "children", CHILDREN, &["-O1", "-pthread"]);
-    // The comm of the shell starts like those of the children.
+    // The comm of the shell starts like the comms of its children.
     let shell = folder.path().join("t-shell");
     std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
     let out = command_live_and_recorded(SCRIPT, "process/comm=t-*/", &[program.as_os_str(), shell.as_os_str()]);

@@ -18,7 +18,7 @@ use crate::{
     replay::made::NATIVE,
 };
 
-/// The formats that perf-prof ships, which include those of hosts with Intel and AMD processors.
+/// The formats that perf-prof ships, which include the formats of hosts with Intel and AMD processors.
 const FORMATS: &[u8] = include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst");
 const NAMES: [&str; 2] = ["kvm_exit", "kvm_entry"];
 const EXIT: usize = 0;

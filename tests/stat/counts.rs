@@ -44,8 +44,7 @@ fn a_process_is_counted_from_now_on_with_its_threads_and_what_it_starts() {
     let objects = objects(&fs::read_to_string(&file).unwrap());
     let (whole, intervals) = objects.split_last().unwrap();
     assert!(intervals.iter().all(|interval| interval["time"].is_number()), "{objects:?}");
-    // The calls are those of the main thread, of 4 threads from before, of 4 threads that are created later, and of 2
-    // children.
+    // The calls are made by the main thread, 4 threads from before, 4 threads that are created later, and 2 children.
     assert_eq!(count(whole, CALL), 100 * (1 + 4 + 4 + 2));
     assert_eq!(intervals.iter().map(|interval| count(interval, CALL)).sum::<u64>(), count(whole, CALL));
 }

@@ -1,4 +1,4 @@
-//! Compares counts with those of the real `perf stat`.
+//! Compares counts with the counts of the real `perf stat`.
 
 use std::{
     collections::HashMap,

@@ -292,7 +292,7 @@ fn a_section_that_claims_a_gibibyte_is_not_read() {
     ];
     let path = write(&folder, "claims", &elf(&sections));
     lengthen(&path, 2 << 30);
-    // The last section header, that of the section names, states this size too.
+    // The last section header, which describes the section names, states this size too.
     let size = elf(&sections).len() as u64;
     File::options().write(true).open(&path).unwrap().write_all_at(&(1u64 << 30).to_le_bytes(), size - 32).unwrap();
     let ((elf, symbols), peak, _) = memory::of(|| {

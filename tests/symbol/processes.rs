@@ -302,7 +302,7 @@ fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
     let (all, named) = names(large);
     let (most, named_in_small) = names(small);
     assert!(most <= small, "{most} bytes");
-    // The cache is too small for a few of the files, and all others are read repeatedly.
+    // A few files are too large for the cache. All other files are read repeatedly.
     assert!(named_in_small > named / 2, "{named_in_small} of {named}");
     if all <= small {
         println!("not tested: all libraries here take {all} bytes");

@@ -1,4 +1,5 @@
-//! Tables and pictures say so themselves if some of their events were lost. The recordings are made byte by byte.
+//! Checks that tables and pictures themselves say if some of their events were lost. The recordings are made byte by
+//! byte.
 
 use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 use serde_json::{Value as Json, json};

@@ -32,7 +32,7 @@ impl OnTerminal {
         // SAFETY: the call has just made both descriptors.
         let (terminal, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         command.stdin(slave.try_clone().unwrap()).stdout(slave).stderr(Stdio::null()).env_remove("NO_COLOR");
-        // SAFETY: both calls are async-signal-safe. They make the terminal that of the new program.
+        // SAFETY: both calls are async-signal-safe. They make the terminal the controlling terminal of the new program.
         unsafe {
             command.pre_exec(|| {
                 libc::setsid();

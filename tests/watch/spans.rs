@@ -86,7 +86,7 @@ fn a_recording_has_the_same_spans() {
     check_rows(&objects(&replay("top", &path, &["--json", "--by", "pid", PAIR]).join(""))[0]);
     let hist = &objects(&replay("hist", &path, &["--json", "--by", "pid", PAIR]).join(""))[0];
     check_hist(hist);
-    // The figures of both commands are those of the same spans.
+    // `top` and `hist` show figures of the same spans.
     let top = &objects(&replay("top", &path, &["--json", PAIR]).join(""))[0];
     let hist = &objects(&replay("hist", &path, &["--json", "--unit", "ns", PAIR]).join(""))[0];
     let shown = &objects(&replay("hist", &path, &["--json", "--unit", "ms", PAIR]).join(""))[0];

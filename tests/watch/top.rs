@@ -231,7 +231,7 @@ fn a_file_as_interval_leads_to_the_option_for_recordings() {
     assert!(!said("top", "not-there.data").contains("reads the recording"));
 }
 
-/// The counts of one recording would look like those of both.
+/// Without an error, the counts of one recording would look like the counts of both.
 #[test]
 fn a_second_recording_is_refused() {
     for command in [&["top"][..], &["hist", "--value", "x"], &["trace"]] {

@@ -149,7 +149,7 @@ fn a_running_process_is_traced() {
     await_events(&tracing, &file);
     waiting.go();
     assert!(tracing.wait().unwrap().success());
-    // The calls are those of the main thread, of 2 threads from before, and of 2 threads that are created later.
+    // The calls are made by the main thread, 2 threads from before, and 2 threads that are created later.
     assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 20 * (1 + 2 + 2));
 }
 
@@ -194,7 +194,7 @@ fn a_recording_has_the_same_lines() {
     let lines = replay("trace", &path, &[]);
     assert_eq!(lines.len(), 100);
     assert_eq!(seconds(&lines[0]), 0.0);
-    // With the clock of the events, the times equal those of perf script.
+    // With the clock of the events, the times equal the times of perf script.
     let clock = replay("trace", &path, &["--timestamps", "clock", "-N", "1"]);
     let script = printed(&perf_prof(&["script", "-F", "time", "-i"]).arg(&path).output().unwrap());
     assert_eq!(clock.len(), 1);

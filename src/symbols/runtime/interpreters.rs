@@ -12,8 +12,9 @@ use super::{
 };
 use crate::symbol::{elf::Elf, maps};
 
-/// The maximum number of processes that are kept, and of those among them that have ended.
+/// The maximum number of processes that are kept.
 const MOST_PROCESSES: usize = 1 << 14;
+/// The maximum number of ended processes among them.
 const MOST_ENDED: usize = 1 << 10;
 /// The maximum memory for functions of all processes together, in bytes.
 const MOST_FUNCTION_BYTES: usize = 64 << 20;
@@ -102,7 +103,7 @@ impl Interpreters {
         }
     }
 
-    /// Notes that a process has mapped a file. Looks for an interpreter if the file's name is that of one.
+    /// Notes that a process has mapped a file. Looks for an interpreter in the file if it is named like an interpreter.
     pub fn mapped(&mut self, pid: u32, path: &Path) {
         let is_known = self.processes.get(&pid).is_some_and(|known| known.state == State::Runs);
         if may_have_interpreter(path) && !is_known {
@@ -195,7 +196,7 @@ impl Interpreters {
     }
 
     /// Returns the kind of a frame. Both numbers come from the record: `number` identifies the process's interpreter,
-    /// and `mark` is that of the frame.
+    /// and `mark` identifies the kind of the frame.
     pub fn kind(&self, pid: u32, number: u32, mark: u8) -> Result<FrameKind, Unnamed> {
         let interpreter = self.processes.get(&pid).filter(|known| known.number == number).ok_or(Unnamed::Replaced)?;
         Ok(interpreter.build.kind(mark))

@@ -176,7 +176,7 @@ struct PerfMapPaths {
 /// to the user of perf-prof, or to a user of the process. perf also checks the owner.
 fn perf_map_paths(pid: u32) -> PerfMapPaths {
     let thread = procfs::living_thread(pid);
-    // The status of the process is read, not that of the thread, because the thread has another id in the namespace.
+    // This reads the status of the process, not of the thread, because the thread has another id in the namespace.
     let status = thread.and_then(|_| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let own: u32 = line("NSpid:").split_whitespace().next_back().and_then(|pid| pid.parse().ok()).unwrap_or(pid);

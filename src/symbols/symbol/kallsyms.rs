@@ -177,8 +177,8 @@ impl Kallsyms {
 
     /// Returns the symbol that perf chooses for an address (`__dso__load_kallsyms()` in `tools/perf/util/symbol.c`).
     /// perf uses only some types of symbols. Of several symbols at one address, perf uses the last one in the text. The
-    /// others get the size 0, because perf computes a symbol's size from the start of the next one
-    /// (`symbols__fixup_end()` and `choose_best_symbol()`).
+    /// other symbols at the address get the size 0, because perf computes a symbol's size from the start of the next
+    /// one (`symbols__fixup_end()` and `choose_best_symbol()`).
     pub fn lookup_as_perf(&self, address: u64) -> Option<PerfSymbol<'_>> {
         let of_perf = self.of_perf();
         let next = of_perf.entries.partition_point(|&at| self.entries[at as usize].address <= address);

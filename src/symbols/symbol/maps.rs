@@ -123,8 +123,8 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// Derives the backing from a mapping's path. The names are those of show_map_vma() in fs/proc/task_mmu.c and of
-    /// perf_event_mmap_event() in kernel/events/core.c.
+    /// Derives the backing from a mapping's path. The kernel writes these names in show_map_vma() (fs/proc/task_mmu.c)
+    /// and perf_event_mmap_event() (kernel/events/core.c).
     pub fn from_path(path: &Path) -> Self {
         match path.as_os_str().as_encoded_bytes() {
             b"[vdso]" => Self::Vdso,

@@ -80,8 +80,8 @@ fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
     }
 }
 
-/// Returns whether the path of a mapping may be that of a file on this machine: not `[vdso]`, not memory, and not a
-/// removed file.
+/// Returns whether the path of a mapping may name a file on this machine. The vdso, anonymous memory and removed files
+/// have other paths.
 fn is_a_file(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)")
 }

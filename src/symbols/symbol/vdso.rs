@@ -16,7 +16,7 @@ use super::{
 /// The largest vdso that is read, in bytes.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// Returns whether the vdso of another process, at these addresses, is the same as that of this process. A 32-bit
+/// Returns whether the vdso of another process, at these addresses, is the same as the vdso of this process. A 32-bit
 /// process has another vdso.
 pub fn is_ours(start: u64, end: u64) -> bool {
     static SIZE: OnceLock<Option<u64>> = OnceLock::new();

@@ -2,7 +2,7 @@
 
 use object::elf::{EM_AARCH64, EM_X86_64, Machine};
 
-/// The properties of a processor that unwinding needs. Register numbers are those of DWARF unless stated otherwise.
+/// The properties of a processor that unwinding needs. Registers have their DWARF numbers unless stated otherwise.
 #[derive(Debug)]
 pub struct Arch {
     /// The name of the processor, as `uname -m` prints it.
@@ -130,7 +130,7 @@ impl Arch {
     }
 }
 
-/// The values of `PERF_SAMPLE_REGS_ABI_32` and `PERF_SAMPLE_REGS_ABI_64`: the registers are those of a 32-bit or of a
+/// The values of `PERF_SAMPLE_REGS_ABI_32` and `PERF_SAMPLE_REGS_ABI_64`: the registers belong to a 32-bit task or to a
 /// 64-bit task.
 const ABI_32: u64 = 1;
 const ABI_64: u64 = 2;

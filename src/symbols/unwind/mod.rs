@@ -5,10 +5,10 @@
 //! function preserves for its caller are restored, and DWARF expressions may read the stack. Code that realigns its
 //! stack, the trampolines of the dynamic linker and signal frames need this.
 //!
-//! This module parses with `gimli`, and uses no existing unwinder. The well-maintained one, `framehop`, follows three
-//! registers, refuses expressions that read memory, and silently continues by the frame pointer when its rules fail.
-//! But a script should learn why a stack ends, so this module returns the reason. Tests compare its frames with those
-//! of `framehop`, instruction by instruction.
+//! This module parses with `gimli`, and uses no existing unwinder. The well-maintained unwinder `framehop` follows
+//! three registers, refuses expressions that read memory, and silently continues by the frame pointer when its rules
+//! fail. But a script should learn why a stack ends, so this module returns the reason. Tests compare its frames with
+//! those of `framehop`, instruction by instruction.
 
 mod arch;
 mod cache;
@@ -57,10 +57,10 @@ pub enum Ended {
         /// The address of the last frame.
         address: u64,
     },
-    /// The registers are not those of a 64-bit task in user space.
+    /// The registers do not belong to a 64-bit task in user space.
     #[error("the sample has no registers of a 64-bit task")]
     NoRegisters,
-    /// The registers are those of a 32-bit task, whose stack cannot be unwound.
+    /// The registers belong to a 32-bit task, whose stack cannot be unwound.
     #[error("user stacks of 32-bit tasks cannot be unwound")]
     Bits32,
     /// Stacks of this processor cannot be unwound.

@@ -53,7 +53,7 @@ pub(super) struct Offsets {
 pub(super) enum FrameKind {
     /// By a call instruction.
     Call,
-    /// By the kernel, to deliver a signal. The caller's frame is that of the interrupted code, which made no call.
+    /// By the kernel, to deliver a signal. The caller's frame belongs to the interrupted code, which made no call.
     Signal,
 }
 

@@ -226,8 +226,8 @@ impl Job {
         }
     }
 
-    /// Returns an error if the exit status of the pipe's command means a failure. Status 1 without a message is none:
-    /// grep, cmp and diff report a result with it.
+    /// Returns an error if the exit status of the pipe's command means a failure. Status 1 without a message is no
+    /// failure: grep, cmp and diff report a result with this status.
     fn check_pipe(&self, status: ExitStatus) -> Result<(), JobError> {
         let said = self.pipe_messages().map(|path| read_messages(&path)).unwrap_or_default();
         if status.success() || (status.code() == Some(1) && said.is_empty()) {
@@ -256,7 +256,7 @@ fn shortened(text: &str) -> String {
 
 impl Running<'_> {
     /// Returns the result of the job. `None` if the job still runs. The exit status of the job's command is checked
-    /// before that of its pipe.
+    /// before the status of the command behind the pipe.
     fn ended(&mut self) -> Option<Result<(), JobError>> {
         let own = |status: ExitStatus| if status.success() { Ok(()) } else { Err(self.job.failed(status)) };
         let Some(consumer) = &mut self.consumer else { return status(&mut self.child).map(own) };

@@ -76,7 +76,7 @@ struct Hist {
 }
 
 impl Hist {
-    /// Returns the keys to show: those with the most values, or for durations those with the longest total time.
+    /// Returns the keys to show: the keys with the most values, or for durations the keys with the longest total time.
     fn largest<'g>(&self, groups: &'g Groups, rows: usize) -> impl Iterator<Item = (Key, Amount)> + 'g {
         groups.in_order(if self.value == DURATION_FIELD { Order::Sum } else { Order::Weight }, Some(rows))
     }

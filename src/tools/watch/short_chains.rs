@@ -6,7 +6,7 @@ use perf_prof_events::{
 };
 
 /// A call chain with at most this many user frames counts as one that ends early. A complete chain contains more: the C
-/// library's frames that call main(), main() itself, and others.
+/// library's frames that call main(), main() itself, and the functions that main() calls.
 const SHORT: usize = 2;
 
 /// Returns the hint if most call chains with user frames in these sums end early.

@@ -58,12 +58,12 @@ impl SumTable {
         Some(TableUse { definition: self.now.definition().clone(), plan, table: self.from_kernel.clone() })
     }
 
-    /// Moves the kernel's sums to those of this interval.
+    /// Takes the sums out of the kernel, and adds them to the sums of this interval.
     pub fn take_from_kernel(&mut self) {
         take(&self.from_kernel, &mut self.now);
     }
 
-    /// Ends the interval: adds its sums to those of the earlier intervals.
+    /// Ends the interval: adds its sums to the sums of the earlier intervals.
     pub fn end_interval(&mut self) {
         self.whole.merge(&self.now);
         self.now.clear();

@@ -69,9 +69,9 @@ pub struct Earlier {
 pub enum Place {
     /// On the whole terminal, which is drawn again in each interval.
     Screen,
-    /// On stdout, the sums of each interval below those of the interval before.
+    /// On stdout, the sums of one interval after the other.
     Lines,
-    /// Nowhere. The sums are compared with those of another recording at the end.
+    /// Nowhere. The sums are compared with the sums of another recording at the end.
     Nowhere,
 }
 
@@ -111,7 +111,7 @@ pub struct Period<'a> {
     pub groups: &'a Groups,
     /// The length of the period, or 0 if it is not known.
     pub length: Duration,
-    /// The sums since the start, which a screen shows beside those of the interval. `None` without a screen.
+    /// The sums since the start, which a screen shows beside the sums of the interval. `None` without a screen.
     pub whole: Option<&'a Groups>,
     /// Which events and spans of the period are missing. `None` if they are complete.
     pub shortfall: Option<Shortfall>,
@@ -141,7 +141,7 @@ pub fn run(plan: &TallyPlan, command: impl TallyCommand + Clone) -> Result<ExitS
     Ok(status)
 }
 
-/// Adds up the events of a run. Shows the sums, unless they are compared with those of another recording.
+/// Adds up the events of a run. Shows the sums, unless they are compared with the sums of another recording.
 fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) -> Result<(ExitStatus, Tally<L>)> {
     let is_live = watch.live().is_some();
     let (status, tally) = deliver(watch, TimeOfDay::NotNeeded, |about| {
@@ -374,7 +374,7 @@ impl<L: TallyCommand> Receiver for Tally<L> {
 }
 
 impl<L: TallyCommand> Tally<L> {
-    /// Moves the kernel's sums to those of this interval.
+    /// Takes the sums out of the kernel, and adds them to the sums of this interval.
     fn take_from_kernel(&mut self) {
         sum_table::take(&self.from_kernel, &mut self.now);
         self.more_sums.iter_mut().for_each(SumTable::take_from_kernel);

@@ -162,7 +162,7 @@ impl Build {
         Ok(Build { minor, runtime, classes, offsets })
     }
 
-    /// Takes the offsets from the words of `_Py_DebugOffsets`. The indexes of the words are those of 3.13
+    /// Takes the offsets from the words of `_Py_DebugOffsets`. CPython 3.13 defines the indexes of the words
     /// (`pycore_runtime.h`).
     pub(super) fn of_debug_offsets((runtime, classes): (u64, Classes), words: &[u64]) -> Result<Build, NotSupported> {
         let at = |index: usize| words.get(index).copied().unwrap_or(u64::MAX);

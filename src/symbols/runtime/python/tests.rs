@@ -112,7 +112,7 @@ fn control_characters_of_names_are_not_shown() {
     assert_eq!(&*function(&build(), &objects, CODE, IDENTITY).unwrap().file, "a??b");
 }
 
-/// The table is the one of 3.12.1 for `def f(x):\n  a = x\n  return (a +\n    1)` in line 10.
+/// CPython 3.12.1 makes this table for `def f(x):\n  a = x\n  return (a +\n    1)` in line 10.
 #[test]
 fn lines_are_those_of_the_location_table() {
     let lines = [

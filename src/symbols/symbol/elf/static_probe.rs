@@ -50,8 +50,8 @@ pub struct StaticArgument {
 pub fn static_probes(elf: &Elf) -> Result<Vec<StaticProbe>, ElfError> {
     let Some(section) = elf.section(".note.stapsdt") else { return Ok(Vec::new()) };
     let notes = elf.data(section, NOTES_LIMIT)?;
-    // Tools such as prelink change the addresses in a file, but not those in its notes. `.stapsdt.base` shows how far
-    // they were moved.
+    // Tools such as prelink move the addresses in a file, but not the addresses in its notes. `.stapsdt.base` shows how
+    // far the addresses were moved.
     let base = elf.sections.iter().find(|section| &*section.name == ".stapsdt.base").map(|section| section.address);
     read_notes(&notes, elf, base)
 }
@@ -116,8 +116,8 @@ fn split(arguments: &str) -> impl Iterator<Item = &str> {
     pieces.filter(|piece| !piece.is_empty())
 }
 
-/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. In old notes, arguments have no size. Their size is
-/// that of an address.
+/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. Arguments in old notes state no size. They are as large
+/// as an address.
 fn argument(text: &str, elf: &Elf) -> StaticArgument {
     let word = if elf.is_64 { 8 } else { 4 };
     let (size, operand) = text.split_once('@').map_or((None, text), |(size, operand)| (Some(size), operand));
@@ -135,7 +135,8 @@ mod tests {
 
     use super::{super::operand::Memory, *};
 
-    /// Returns the headers of this test program, changed to those of a 32-bit or 64-bit file for another processor.
+    /// Returns the headers of this test program, changed as if the file were a 32-bit or 64-bit file for another
+    /// processor.
     fn file(is_64: bool, machine: elf::Machine) -> Elf {
         let mut elf = Elf::open(&std::env::current_exe().unwrap()).unwrap();
         (elf.is_64, elf.machine) = (is_64, machine);

@@ -248,9 +248,9 @@ impl Symbols {
 /// The maximum number of entries that `lookup` checks.
 const NESTED: usize = 16;
 
-/// Returns whether `one` is a better name for an address than `other`. The rules are those of perf, so users see the
-/// same names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). The most important rule comes first. The
-/// better symbol has a size, has a type, is not weak, is global, has fewer leading underscores, has a longer name.
+/// Returns whether `one` is a better name for an address than `other`. The rules follow perf, so users see the same
+/// names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). The most important rule comes first. The better
+/// symbol has a size, has a type, is not weak, is global, has fewer leading underscores, has a longer name.
 fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_>) -> bool {
     let rank = |candidate: &Candidate| {
         let binding = candidate.binding;

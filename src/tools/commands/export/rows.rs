@@ -56,8 +56,8 @@ pub struct CsvTable<'a> {
     has_chains: bool,
 }
 
-/// The columns before those of the fields. No field has one of these names, because names of fields do not start with
-/// an underscore.
+/// The columns before the columns of the fields. No field has one of these names, because names of fields do not start
+/// with an underscore.
 const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 
 impl<'a> CsvTable<'a> {

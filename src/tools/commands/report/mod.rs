@@ -203,8 +203,8 @@ impl Missing {
         self.lost != 0 || self.damaged
     }
 
-    /// Prints the lines before the first table. `lost` is the number of lost samples, or the numbers of both
-    /// recordings.
+    /// Prints the lines before the first table. `lost` states how many samples were lost, in each recording if there
+    /// are two.
     fn print_head(self, lost: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "# Total Lost Samples: {lost}")?;
         if self.damaged {
