@@ -91,4 +91,4 @@ signal__signal_generate = (lambda event: None) if args.failed else senders.sends
 
 def __exit__() -> None:
     if untold := cast(Any, stats())["events"].get("syscall", {}).get("dropped"):
-        columns.note(f"calls that are not shown, because events were lost meanwhile: {untold}")
+        columns.note(f"calls that are not shown, because events were lost during them: {untold}")

@@ -68,7 +68,7 @@ def show(table: FlameGraph) -> None:
 
 
 report = Report(FlameGraph, show, counts, notes={
-    "untold": lambda untold: "times that are not counted, because events of their CPU were lost meanwhile: "
+    "untold": lambda untold: "times that are not counted, because their CPU lost events during them: "
     f"{untold}, at most {duration(counts['untold ns'] // 1000)}",
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; times may be missing or wrong".format,
 })  # fmt: skip

@@ -85,4 +85,4 @@ def __exit__() -> None:
         columns.note(f"relative paths whose folder is not known{compared}: {relative}")
     events: dict[str, Any] = stats().get("events", {})
     if untold := events.get("syscall", {}).get("dropped"):
-        columns.note(f"calls that are not shown, because events were lost meanwhile: {untold}")
+        columns.note(f"calls that are not shown, because events were lost during them: {untold}")

@@ -210,7 +210,7 @@ class evsel:
     ) -> None:
         given = locals()
         if sample_freq and sample_period:
-            raise ValueError("an event has either sample_freq or sample_period")
+            raise ValueError("give sample_freq or sample_period, not both")
         self._attr = bytearray(_SIZE)
         for name, (form, at) in _MEMBERS.items():
             if name != "size":

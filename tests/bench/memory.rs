@@ -9,7 +9,7 @@ pub fn order(table: &mut Table) {
     merged(table, &[2, 8, 64]);
 }
 
-/// Measures the same for the ring counts of large machines, for `docs/scaling.md`.
+/// Measures the delivery with the numbers of rings of large machines, for `docs/scaling.md`.
 pub fn scale(table: &mut Table) {
     merged(table, &[64, 128, 256, 512]);
 }

@@ -1,12 +1,18 @@
 //! `cargo bench`: measures single functions with criterion, then makes one table of all other measurements in one run.
 //!
 //! The table is printed to stdout and written to `docs/benchmarks.md`. `cargo bench -- --table` leaves out the single
-//! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
-//! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
-//! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
-//! reading events, `--aggregators` and `--spans` only those about these, `--perf-script` only those about scripts of `perf
-//! script`, `--library` only those about the Python package, `--columns` only those about columns, and `--in-kernel` only
-//! those about what traced programs pay.
+//! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not written.
+//! `cargo test` runs `--quick` to check that every row is there.
+//!
+//! Further options after `--table` measure only some rows:
+//! * `--scale`: the merge of the rings of large machines
+//! * `--recordings`: recordings
+//! * `--access`: reading events
+//! * `--aggregators`, `--spans`: aggregators, spans
+//! * `--perf-script`: scripts of `perf script`
+//! * `--library`: the Python package
+//! * `--columns`: columns
+//! * `--in-kernel`: what traced programs pay
 
 #![allow(clippy::unwrap_used)]
 

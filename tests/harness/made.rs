@@ -51,7 +51,7 @@ pub fn record(kind: u32, misc: u16, body: &[Vec<u8>]) -> Vec<u8> {
 }
 
 impl MadeAttr {
-    /// Creates a software event whose samples contain these members.
+    /// Creates a software event whose samples contain the members of `sample_type`.
     pub fn new(sample_type: u64) -> Self {
         let (kind, config) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
         MadeAttr { kind, config, sample_type, flags: 0, branch_sample_type: 0, regs_user: 0 }

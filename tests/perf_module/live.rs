@@ -219,7 +219,7 @@ print(perf.parse_events('task-clock').metrics())
     assert!(lines[0].starts_with("OSError [Errno 22]") && lines[0].contains("sched_switch"), "{printed}");
     assert_eq!(lines[1], "TypeError Unknown metric 'IPC' for CPU '0' and thread '0'");
     assert_eq!(lines[2], "ValueError the events have no rings: call open() and mmap() first");
-    assert_eq!(lines[3], "ValueError an event has either sample_freq or sample_period");
+    assert_eq!(lines[3], "ValueError give sample_freq or sample_period, not both");
     assert!(lines[4].starts_with("FileNotFoundError [Errno 2] evsel(raw 0x0): perf_event_open"), "{printed}");
     assert_eq!(lines[5], "[]");
 }

@@ -87,7 +87,7 @@ except ConnectionRefusedError:
     pass
 truth('client', own, other, 'SYN_SENT', 'received')
 
-# The queue of the listener has room for one connection. The first packet of another one is sent again after a second.
+# The queue of the listener has room for one connection. The first packet of a second one is sent again after a second.
 listener = socket.socket()
 listener.bind((host, 0))
 listener.listen(0)

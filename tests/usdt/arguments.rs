@@ -82,7 +82,7 @@ fn a_filter_of_the_kernel_knows_the_arguments() {
     assert_eq!(fields(&events, &["path"]), ["/with blank"]);
 }
 
-/// The kernel cannot add two registers, and does not support floating-point numbers. The other arguments are read.
+/// The kernel cannot add two registers, and does not support floating-point numbers. Arguments that need neither are still read.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_argument_that_the_kernel_cannot_read_is_left_out_and_named() {
