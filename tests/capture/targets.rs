@@ -256,7 +256,7 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
     capture.enable().unwrap();
     for _ in 0..20 {
         capture.disable_events().unwrap();
-        // Takes the events from before the first disabling.
+        // Takes the events that happened before the events were disabled.
         capture.flush();
         collect(&mut capture, &mut Seen::default(), |wait| matches!(wait, Wait::Flushed));
         capture.enable_events().unwrap();

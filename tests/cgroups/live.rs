@@ -32,7 +32,7 @@ def __merge__(partials):
             sums[comm][1] += total
 ";
 
-/// A script that adds up the same from switches and wakeups.
+/// A script that prints the same sums, but computes them from switches and wakeups.
 const BY_SWITCHES: &str = "
 import collections
 sums, left, waits = collections.defaultdict(lambda: [0, 0]), {}, {}

@@ -45,7 +45,7 @@ fn a_script_with_a_function_gets_samples() {
     assert!(always.stderr.contains(&error), "{always:?}");
 }
 
-/// Each of these options needs samples.
+/// With each of these options, BPF programs cannot add up the events. The error states the reason.
 #[test]
 fn reasons_are_told() {
     needs_bpf();

@@ -237,7 +237,7 @@ def __exit__(): print(intervals)
     }
 }
 
-/// No losses may be missing if the recording is divided by CPU.
+/// All losses must be counted, also if the recording is divided by CPU.
 #[test]
 fn losses_are_summed_whatever_divides_the_recording() {
     let folder = tempfile::tempdir().unwrap();

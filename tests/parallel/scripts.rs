@@ -219,7 +219,7 @@ fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     // There may also be exits of other programs.
     assert!(out.lines().filter(|line| line.contains(" exit ")).count() >= 24, "{out}");
     let (sleeps, _) = check(folder, "execsnoop.py", &["--name", "sleep"]);
-    // The sleeps of 0.7 s and of 0.02 s, whatever time they took.
+    // The lines show the measured times, so the sleeps of 0.7 s and 0.02 s are only counted.
     let ended = sleeps.lines().filter(|line| line.contains(" exit 0 after ") && line.ends_with("sleep"));
     assert!(ended.count() >= 12, "{sleeps}");
 }

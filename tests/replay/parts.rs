@@ -180,8 +180,8 @@ fn form() -> impl Strategy<Value = Form> {
     ]
 }
 
-/// Returns records of two rings, in turns of a hundred. Sometimes two records have the same time. They belong to two
-/// CPUs and two processes.
+/// Returns records that alternate between two rings after each 100 records. Some records have the same time. The records
+/// belong to two CPUs and two processes.
 fn mixed(maker: Maker, some: &[(Kind, u64)], ahead: u64) -> Vec<(usize, Vec<u8>)> {
     let numbered = some.iter().cycle().take(8000).enumerate();
     let record = |(number, &(kind, disorder)): (usize, &(Kind, u64))| {

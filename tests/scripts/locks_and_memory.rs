@@ -12,7 +12,8 @@ use crate::{
     sources::numbers,
 };
 
-/// A program that waits five times for a futex until the time limit of 20 ms, and then wakes it. The wake is no wait.
+/// A program that waits five times for a futex until the time limit of 20 ms, and then wakes it. The wake does not count
+/// as a wait.
 const FUTEXES: &str = r#"
 #define _GNU_SOURCE
 #include <linux/futex.h>

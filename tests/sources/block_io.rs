@@ -103,7 +103,7 @@ fn a_request_has_its_sector_its_size_and_its_task() {
 }
 
 /// The recording lacks the completions of reads of four sectors. On some machines, completions in interrupts of an idle
-/// CPU are missing like this.
+/// CPU are missing in the same way.
 #[test]
 fn requests_whose_completions_were_not_delivered_are_missing() {
     needs([Need::Tracefs, Need::LoopDevices]);
@@ -230,7 +230,7 @@ for at in range(20):
 ";
 
 /// The recording lacks the ends of flushes and of waits for them. On some machines, ends in interrupts of an idle CPU
-/// are missing like this.
+/// are missing in the same way.
 #[test]
 fn flushes_whose_ends_were_not_delivered_are_missing_and_no_other_end_is_theirs() {
     needs([Need::Tracefs, Need::LoopDevices]);

@@ -212,8 +212,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Returns the value of the link register, which is the return address if no rule says where that was saved. Fails
-    /// if the architecture has no link register, or if its value is not known.
+    /// Returns the value of the link register. The register contains the return address if no rule says where the
+    /// address was saved. Fails if the architecture has no link register, or if its value is not known.
     fn link_register(&self) -> Result<u64, NoCaller> {
         match self.arch.link {
             Link::Stack => Err(NoCaller::Bad),

@@ -49,7 +49,7 @@ fn unit(events: &[String]) -> (String, u64) {
     let [event] = events else { return ("periods".to_owned(), 1) };
     match event.split(':').next().unwrap_or_default() {
         "cpu-clock" | "task-clock" => ("us".to_owned(), 1000),
-        // Of a tracepoint, the samples are counted.
+        // A tracepoint, for which the graph shows numbers of events.
         name if event.len() > name.len() && event[name.len() + 1..].contains('_') => ("events".to_owned(), 1),
         name => (name.to_owned(), 1),
     }
