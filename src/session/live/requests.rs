@@ -339,8 +339,9 @@ pub fn open_with_rings_that_fit<T>(
     }
 }
 
-/// Returns whether the mappings of processes have to be reported. They are needed only if samples have user addresses.
-pub fn mappings(requests: &[EventRequest]) -> Mappings {
+/// Returns whether the mappings of processes have to be reported. They are needed only if samples have user addresses, or frames of
+/// interpreters, which are found in mapped files.
+pub fn mappings(plan: &plan::Capture, requests: &[EventRequest]) -> Mappings {
     let stack = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
     let has_user_frames = |request: &EventRequest| {
         let sample_type = request.samples.sample_type;
@@ -350,7 +351,8 @@ pub fn mappings(requests: &[EventRequest]) -> Mappings {
             || has_ip && !request.excluded.user
             || sample_type & stack == stack
     };
-    if requests.iter().any(has_user_frames) { Mappings::Delivered } else { Mappings::Ignored }
+    let has_interpreters = plan.callchain.python != plan::InterpreterFrameUse::No;
+    if has_interpreters || requests.iter().any(has_user_frames) { Mappings::Delivered } else { Mappings::Ignored }
 }
 
 /// Returns the options of the capture. `wake` is an eventfd that wakes the reader of the capture.
@@ -489,7 +491,8 @@ mod tests {
     fn mappings_are_recorded_for_user_addresses_and_sampled_stacks() {
         let tracepoint = EventRequest::tracepoint("sched:sched_switch", 300);
         let (all, kernel) = (Excluded::default(), Excluded { user: true, ..Excluded::default() });
-        let told = |request: &EventRequest| mappings(&[tracepoint.clone(), request.clone()]);
+        let plan = plan::Capture::default();
+        let told = |request: &EventRequest| mappings(&plan, &[tracepoint.clone(), request.clone()]);
         assert_eq!(told(&tracepoint), Mappings::Ignored);
         assert_eq!(told(&clock(PERF_SAMPLE_IP, all)), Mappings::Delivered);
         assert_eq!(told(&clock(PERF_SAMPLE_IP, kernel)), Mappings::Ignored);
@@ -498,5 +501,7 @@ mod tests {
         assert_eq!(told(&clock(PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER, kernel)), Mappings::Delivered);
         let callchain = Callchain { kernel: Frames::Sampled, user: Frames::Sampled, max_stack: None };
         assert_eq!(told(&EventRequest { callchain: Some(callchain), ..tracepoint.clone() }), Mappings::Delivered);
+        let callchain = plan.callchain.with_python(plan::InterpreterFrameUse::Yes);
+        assert_eq!(mappings(&plan::Capture { callchain, ..plan }, &[tracepoint]), Mappings::Delivered);
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     };
     let pairs = unopened.prepare_pairs(&mut selected)?;
     let requests = requests::requests(&plan.capture, &selected)?;
-    let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
+    let (mappings, sizes) = (requests::mappings(&plan.capture, &requests), requests::sizes(&plan.capture, &requests));
     // The clock is calibrated before the rings are opened, because the rings may take all the memory that the user may
     // lock.
     let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
@@ -392,7 +392,7 @@ fn open_capture(
     wake: RawFd,
 ) -> Result<Capture> {
     let target = requests::target(plan, workload.map(Workload::pid))?;
-    let mut options = requests::options(plan, sizes, requests::mappings(&requests), wake);
+    let mut options = requests::options(plan, sizes, requests::mappings(plan, &requests), wake);
     if is_recorded {
         let seen = recorder::with_members_of_scripts(requests, selected);
         (requests, options) = recorder::with_members_of_recordings(plan, seen, options);
