@@ -32,8 +32,9 @@
 //! * how the caller of a frame is found: `unwind/rule.rs` (finds the rule), `unwind/step.rs` (applies it),
 //!   `unwind/arch.rs` (what differs between processors)
 //! * frames of Python: `runtime/python/build.rs` (versions and their offsets), `code.rs` (names) and `lines.rs` beside
-//!   it; which processes run an interpreter: `runtime/interpreters.rs`; the addresses and offsets that BPF programs
-//!   follow: `runtime/walk.rs`
+//!   it; which processes run an interpreter: `runtime/interpreters.rs`, `files.rs`; how much of their memory is read, and
+//!   for how long: `functions.rs`, `budget.rs`, `reader.rs`; the addresses and offsets that BPF programs follow:
+//!   `runtime/walk.rs`
 //! * constants, types and strings of the running kernel: `running_kernel.rs`, beside `symbol/`
 
 pub mod symbol;

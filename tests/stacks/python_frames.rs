@@ -1,7 +1,7 @@
 //! Frames of Python functions, compared with the output of `faulthandler` in the traced program.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -16,10 +16,12 @@ use crate::harness::{
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/python_frames.py");
 
+const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/hostile_frames.py");
+
 const FREED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/freed_functions.py");
 
-/// A script that prints the Python frames of each call. It creates the file `ready` when it gets the program's first
-/// event, and `done` when the program has reached its end.
+/// Prints the process and the Python frames of each call, and makes the file `ready` when it sees the program, `done` when the program has reached
+/// its end, and `done.slow` when it is told that memory takes too long to read.
 const SCRIPT: &str = "\
 import os, sys
 def syscalls__sys_enter_getppid(event):
@@ -29,17 +31,19 @@ def syscalls__sys_enter_getppid(event):
         open(sys.argv[2], 'w').close()
     if not os.path.exists(sys.argv[2]) or any(name[0] == 'ready' for name in names):
         return
-    print(*('%s@%s:%s' % name for name in names), flush=True)
+    print(event._pid, *('%s@%s:%s' % name for name in names), flush=True)
     if any(name[0] == 'last' for name in names):
         open(sys.argv[1], 'w').close()
+    if any('takes too long' in name[0] for name in names):
+        open(sys.argv[1] + '.slow', 'w').close()
 ";
 
-/// Returns interpreters of this machine: one for each supported version and each way of building it.
-fn interpreters() -> BTreeMap<(String, bool), PathBuf> {
+/// Returns interpreters of this machine, one for each version that is supported, without and with a shared library.
+pub(super) fn interpreters() -> BTreeMap<(String, bool), PathBuf> {
     let versions = Path::new(&std::env::var("HOME").unwrap_or_default()).join(".pyenv/versions");
     let of_pyenv = fs::read_dir(versions).into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
     let of_system = [11, 12, 13].map(|minor| PathBuf::from(format!("/usr/bin/python3.{minor}")));
-    let facts = "import sys, sysconfig; print(sys.version_info[1], bool(sysconfig.get_config_var('Py_ENABLE_SHARED')))";
+    let facts = "import sys; print(sys.version_info[1], '/libpython' in open('/proc/self/maps').read())";
     let fact = |path: PathBuf| {
         let output = Command::new(&path).args(["-c", facts]).output().ok()?;
         let (minor, is_shared) = stdout(&output).trim().split_once(' ').map(|(a, b)| (a.to_owned(), b == "True"))?;
@@ -60,10 +64,17 @@ fn stacks_of_faulthandler(text: &str) -> Vec<String> {
     stacks.map(|stack| stack.lines().filter_map(frame).collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// A stack that perf-prof reports.
+struct Seen {
+    pid: String,
+    /// As from [`stacks_of_faulthandler`].
+    stack: String,
+}
+
 /// Runs a program with this interpreter. Returns the stacks that perf-prof reports, and what the program writes about
 /// them.
 #[track_caller]
-fn seen_and_truth(python: &Path, program: &str) -> (Vec<String>, String) {
+fn seen_and_truth(python: &Path, program: &str) -> (Vec<Seen>, String) {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [script, truth, done, ready] = ["frames_of_getppid.py", "truth", "done", "ready"].map(path);
@@ -74,7 +85,11 @@ fn seen_and_truth(python: &Path, program: &str) -> (Vec<String>, String) {
     let args = [&["python"][..], &of_events, &command].concat();
     let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (stdout(&output).lines().map(str::to_owned).collect(), fs::read_to_string(truth).unwrap())
+    let seen = |line: &str| {
+        let (pid, stack) = line.split_once(' ').unwrap_or((line, ""));
+        Seen { pid: pid.to_owned(), stack: stack.to_owned() }
+    };
+    (stdout(&output).lines().map(seen).collect(), fs::read_to_string(truth).unwrap())
 }
 
 #[track_caller]
@@ -82,7 +97,7 @@ fn check(python: &Path) {
     let (seen, truth) = seen_and_truth(python, PROGRAM);
     let truth = stacks_of_faulthandler(&truth);
     assert!(truth.len() > 500, "{}: {}", python.display(), truth.len());
-    let differ = truth.iter().zip(&seen).find(|(truth, seen)| truth != seen);
+    let differ = truth.iter().zip(&seen).map(|(truth, seen)| (truth, &seen.stack)).find(|(truth, seen)| truth != seen);
     assert_eq!((seen.len(), differ), (truth.len(), None), "{}", python.display());
 }
 
@@ -105,9 +120,46 @@ fn a_function_that_was_freed_has_its_own_name_or_none() {
         let (seen, truth) = seen_and_truth(python, FREED);
         let truth: Vec<&str> = truth.lines().collect();
         assert_eq!((seen.len(), truth.len()), (1001, 1001), "3.{minor}");
-        let is_named = |seen: &str| !seen.starts_with("[python: ");
-        let wrong = seen.iter().zip(&truth).find(|(seen, truth)| is_named(seen) && !seen.starts_with(*truth));
+        let is_wrong = |seen: &str, truth: &str| !seen.starts_with("[python: ") && !seen.starts_with(truth);
+        let wrong = seen.iter().map(|seen| &*seen.stack).zip(truth).find(|(seen, truth)| is_wrong(seen, truth));
         assert_eq!(wrong, None, "3.{minor}");
+    }
+}
+
+/// Returns a stack without lines.
+fn names(stack: &str) -> String {
+    let name = |frame: &str| frame.split('@').next().unwrap_or_default().to_owned();
+    stack.split(' ').map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn nonsense_in_one_process_takes_no_name_from_another_and_no_long_time() {
+    needs([Need::Bpf, Need::Python]);
+    for ((minor, _), python) in interpreters() {
+        let (seen, truth) = seen_and_truth(&python, HOSTILE);
+        let (child, waits) = truth.trim().split_once(' ').unwrap();
+        let (of_child, of_hostile): (Vec<Seen>, Vec<Seen>) = seen.into_iter().partition(|seen| seen.pid == child);
+        // The child may be seen before it is known.
+        let of_child: BTreeSet<String> =
+            of_child.iter().filter(|seen| !seen.stack.is_empty()).map(|seen| names(&seen.stack)).collect();
+        assert_eq!(
+            of_child.into_iter().collect::<Vec<_>>(),
+            ["child <module>", "innocent child <module>"],
+            "3.{minor}"
+        );
+        let has = |reason: &str| of_hostile.iter().any(|seen| seen.stack.contains(reason));
+        let missing: Vec<&str> = ["more frames than perf-prof reads", "too many functions"]
+            .into_iter()
+            .filter(|reason| !has(reason))
+            .collect();
+        assert_eq!(missing, [""; 0], "3.{minor}");
+        // What is known is told all the same.
+        let is_told = |seen: &Seen| {
+            seen.stack.starts_with("see@")
+                && seen.stack.contains(" [python: reading")
+                && seen.stack.contains(" <module>@")
+        };
+        assert_eq!(of_hostile.iter().any(is_told), waits == "waits", "3.{minor}");
     }
 }
 

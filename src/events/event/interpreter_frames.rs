@@ -22,8 +22,9 @@ use super::{Context, Frame, Origin, Sample};
 
 /// The C function that runs Python functions. Compilers may split off parts of it, whose names start with this name.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
-/// The maximum number of cached frames. A frame takes about half a kilobyte.
-const MOST_FRAMES: usize = 1 << 14;
+/// The most memory for frames, and what a frame takes without its texts, in bytes.
+const MOST_FRAME_BYTES: usize = 16 << 20;
+const FRAME_BYTES: usize = size_of::<Frame>() + size_of::<(u32, InterpreterFrame)>();
 
 /// Which frames the call chains of processes with an interpreter contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub struct RunInterpreters {
     /// The processes that run an interpreter.
     pub interpreters: Interpreters,
     frames: FxHashMap<(u32, InterpreterFrame), Arc<Frame>>,
+    frame_bytes: usize,
 }
 
 /// The functions that an interpreter ran when a sample was taken, and how they are placed in the call chain.
@@ -77,7 +79,7 @@ type Section = Vec<Arc<Frame>>;
 impl RunInterpreters {
     /// Creates a value without cached frames.
     pub fn new(how: InterpreterFrameUse, interpreters: Interpreters) -> RunInterpreters {
-        RunInterpreters { how, interpreters, frames: FxHashMap::default() }
+        RunInterpreters { how, interpreters, frames: FxHashMap::default(), frame_bytes: 0 }
     }
 
     /// Reads the functions that the interpreter ran in a sample. Returns `None` if the event records none.
@@ -85,26 +87,36 @@ impl RunInterpreters {
         let pid = sample.pid_tid().0;
         let format = sample.event.format.tracepoint()?;
         format.interpreter_frames_offset()?;
-        Some(match format.interpreter_frames(sample.raw()) {
-            Some(found) => Functions { sections: self.sections(pid, &found), how: self.how, rest: Rest::Appended },
+        // When a process executes another program, BPF programs look for its threads in the former one for a moment.
+        let is_present = |found: &InterpreterFrames<'_>| {
+            found.state != Some(FramesState::NoThread) || self.interpreters.runs(pid as u32, found.interpreter)
+        };
+        Some(match format.interpreter_frames(sample.raw()).filter(is_present) {
+            Some(found) => {
+                let sections = self.sections(pid, &found, sample.time());
+                Functions { sections, how: self.how, rest: Rest::Appended }
+            }
             None => Functions {
-                sections: [vec![mark(pid, Unnamed::NotKnown)]].into(),
+                sections: [vec![mark(pid, self.interpreters.unknown(pid as u32))]].into(),
                 how: InterpreterFrameUse::Yes,
                 rest: Rest::LeftOut,
             },
         })
     }
 
-    fn sections(&mut self, pid: i32, found: &InterpreterFrames<'_>) -> VecDeque<Section> {
+    fn sections(&mut self, pid: i32, found: &InterpreterFrames<'_>, time: u64) -> VecDeque<Section> {
+        let number = found.interpreter;
+        let unknown = found.iter().filter(|frame| !self.frames.contains_key(&(number, *frame)));
+        self.interpreters.read(pid as u32, number, unknown, time);
         let mut sections = VecDeque::from([Section::new()]);
         for frame in found.iter() {
-            let kind = match self.interpreters.kind(pid as u32, found.interpreter, frame.mark) {
+            let kind = match self.interpreters.kind(pid as u32, number, frame.mark) {
                 Ok(kind) => kind,
                 Err(reason) => return [vec![mark(pid, reason)]].into(),
             };
             let section = sections.back_mut();
             if let (Some(section), FrameKind::Function | FrameKind::Entry) = (section, kind) {
-                section.extend(self.frame(pid, found.interpreter, &frame));
+                section.extend(self.frame((pid, number), &frame, time));
             }
             if kind != FrameKind::Function {
                 sections.push_back(Section::new());
@@ -126,13 +138,13 @@ impl RunInterpreters {
         sections
     }
 
-    /// Returns the frame of a function. Returns `None` for functions that belong to the interpreter itself.
-    fn frame(&mut self, pid: i32, number: u32, frame: &InterpreterFrame) -> Option<Arc<Frame>> {
+    /// Returns the frame of a function. `None` if the function is the interpreter's own.
+    fn frame(&mut self, (pid, number): (i32, u32), frame: &InterpreterFrame, time: u64) -> Option<Arc<Frame>> {
         let key = (number, *frame);
         if let Some(known) = self.frames.get(&key) {
             return Some(Arc::clone(known));
         }
-        let made = match self.interpreters.function(pid as u32, number, frame) {
+        let made = match self.interpreters.function(pid as u32, number, frame, time) {
             Ok((function, _)) if python::is_internal(&function) => return None,
             Ok((function, line)) => {
                 let name = Path::new(&*function.file).file_name().map(|name| name.to_string_lossy());
@@ -142,9 +154,13 @@ impl RunInterpreters {
             }
             Err(reason) => return Some(mark(pid, reason)),
         };
-        if self.frames.len() >= MOST_FRAMES {
+        let bytes =
+            FRAME_BYTES + made.symbol.len() + made.dso.len() + made.srcline.as_ref().map_or(0, |line| line.0.len());
+        if self.frame_bytes + bytes > MOST_FRAME_BYTES {
             self.frames.clear();
+            self.frame_bytes = 0;
         }
+        self.frame_bytes += bytes;
         self.frames.insert(key, Arc::clone(&made));
         Some(made)
     }
@@ -164,7 +180,7 @@ impl Context {
     /// Notes a mapping of a process, if the run uses side-band records about processes.
     pub fn mapped(&self, pid: u32, time: u64, mapping: &Mapping) {
         self.with_followed(|symbols| symbols.mmap(pid, time, mapping));
-        self.with_interpreters(|run| run.interpreters.mapped(pid, &mapping.path));
+        self.with_interpreters(|run| run.interpreters.mapped(pid, mapping));
     }
 
     /// Adds the frames of these interpreters to call chains from now on. Looks for interpreters in all processes.

@@ -1,16 +1,23 @@
 //! The processes that run an interpreter, and the functions that their frames belong to.
 
-use std::{collections::VecDeque, fmt, fs, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fmt, fs,
+    sync::Arc,
+};
 
 use perf_prof_format::tracefs::InterpreterFrame;
-use perf_prof_system::process_memory;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Function, Memory, Unnamed, Walk,
-    python::{self, Build, FrameKind},
+    Function, Unnamed, Walk,
+    budget::{Budget, Limit},
+    files::{Files, MappedInterpreter, may_have_interpreter},
+    functions::{Functions, Key},
+    python::{self, Build, FrameKind, NotSupported},
+    reader::{Reader, Request},
 };
-use crate::symbol::{elf::Elf, maps};
+use crate::symbol::{Mapping, maps};
 
 /// The maximum number of processes that are kept.
 const MOST_PROCESSES: usize = 1 << 14;
@@ -18,8 +25,10 @@ const MOST_PROCESSES: usize = 1 << 14;
 const MOST_ENDED: usize = 1 << 10;
 /// The maximum memory for functions of all processes together, in bytes.
 const MOST_FUNCTION_BYTES: usize = 64 << 20;
-/// The maximum number of files in `Interpreters::files`.
-const MOST_FILES: usize = 1 << 12;
+/// How much may be read of all processes.
+const OF_ALL: Limit = Limit { at_once: 256 << 20, each_second: 128 << 20 };
+/// How long nothing is read of a process after a read that took too long, in ns.
+const SLOW_FOR: u64 = 60_000_000_000;
 
 /// Tells BPF programs how to find the frames of a process. Callers pass an implementation that writes a BPF map.
 pub trait Publish: Send {
@@ -30,8 +39,12 @@ pub trait Publish: Send {
 /// The processes that run an interpreter.
 pub struct Interpreters {
     publish: Box<dyn Publish>,
-    /// The interpreter of each executable or library. `None` if the file contains no supported interpreter.
-    files: FxHashMap<FileKey, Option<Arc<Build>>>,
+    files: Files,
+    reader: Reader,
+    /// How much may be read of all processes together.
+    budget: Budget,
+    /// Processes with an interpreter that cannot be read.
+    refused: FxHashMap<u32, NotSupported>,
     processes: FxHashMap<u32, Interpreter>,
     /// The process ids in the order in which they were found. Some may no longer be in `processes`.
     order: VecDeque<u32>,
@@ -42,9 +55,6 @@ pub struct Interpreters {
     last: u32,
 }
 
-/// The device of a file (major, minor), and its inode.
-type FileKey = ((u32, u32), u64);
-
 /// The interpreter of a process.
 struct Interpreter {
     number: u32,
@@ -52,17 +62,7 @@ struct Interpreter {
     /// The address in the process minus the address in the file.
     bias: u64,
     state: State,
-    functions: FxHashMap<(u64, [u64; 3]), Arc<Function>>,
-}
-
-impl Interpreter {
-    fn function_bytes(&self) -> usize {
-        self.functions.values().map(|function| bytes_of(function)).sum()
-    }
-}
-
-fn bytes_of(function: &Function) -> usize {
-    size_of::<Function>() + function.name.len() + function.file.len() + function.lines.len()
+    functions: Functions,
 }
 
 /// Whether a process still runs with its interpreter.
@@ -72,15 +72,6 @@ enum State {
     /// The process has ended, or executes another program. Its earlier events get names only for functions that were
     /// already read.
     Ended,
-}
-
-/// The memory of a running process.
-struct Running(u32);
-
-impl Memory for Running {
-    fn read(&self, address: u64, to: &mut [u8]) -> bool {
-        process_memory::read(self.0, address, to).is_ok()
-    }
 }
 
 impl fmt::Debug for Interpreters {
@@ -94,7 +85,10 @@ impl Interpreters {
     pub fn new(publish: Box<dyn Publish>) -> Interpreters {
         Interpreters {
             publish,
-            files: FxHashMap::default(),
+            files: Files::default(),
+            reader: Reader::default(),
+            budget: Budget::new(OF_ALL),
+            refused: FxHashMap::default(),
             processes: FxHashMap::default(),
             order: VecDeque::new(),
             ended: VecDeque::new(),
@@ -104,53 +98,51 @@ impl Interpreters {
     }
 
     /// Notes that a process has mapped a file. Looks for an interpreter in the file if it is named like an interpreter.
-    pub fn mapped(&mut self, pid: u32, path: &Path) {
+    pub fn mapped(&mut self, pid: u32, mapping: &Mapping) {
         let is_known = self.processes.get(&pid).is_some_and(|known| known.state == State::Runs);
-        if may_have_interpreter(path) && !is_known {
-            self.find(pid);
+        if is_known || !mapping.executable || !may_have_interpreter(&mapping.path) {
+            return;
+        }
+        match self.files.known(mapping) {
+            Some(found) => _ = self.note(pid, found),
+            None => self.find(pid),
         }
     }
 
     /// Looks for an interpreter in the mappings of a process.
     pub fn find(&mut self, pid: u32) {
         let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return };
-        let candidates = maps::parse(&text).filter(|map| map.executable && may_have_interpreter(&map.path));
-        for map in candidates {
-            let relative = map.path.strip_prefix("/").unwrap_or(&map.path);
-            let path = Path::new(&format!("/proc/{pid}/root")).join(relative);
-            let build = self.build_of((map.device, map.inode), &path);
-            let Some(build) = build else { continue };
-            // The file is opened again, because its segments are needed to convert the offset of the mapping to an
-            // address.
-            let Some(start) = Elf::open(&path).ok().and_then(|elf| elf.address_of(map.file_offset)) else { continue };
-            self.add(pid, build, map.start.wrapping_sub(start));
-            return;
+        for map in maps::parse(&text).filter(|map| map.executable && may_have_interpreter(&map.path)) {
+            let found = self.files.find(pid, &map);
+            if found.is_some_and(|found| self.note(pid, found).is_some()) {
+                return;
+            }
         }
     }
 
-    fn build_of(&mut self, key: FileKey, path: &Path) -> Option<Arc<Build>> {
-        if let Some(known) = self.files.get(&key) {
-            return known.clone();
+    /// Notes what was found in a file of a process. `None` if it is not an interpreter whose frames can be read.
+    fn note(&mut self, pid: u32, found: Result<MappedInterpreter, NotSupported>) -> Option<()> {
+        let added = found.and_then(|MappedInterpreter { build, bias }| self.add(pid, build, bias));
+        if self.refused.len() >= MOST_PROCESSES {
+            self.refused.clear();
         }
-        // If the process has ended, the path does not exist. The failure is not stored, because another process may map
-        // the same file.
-        let elf = Elf::open(path).ok()?;
-        let build = Build::of(&elf, path).ok().map(Arc::new);
-        if self.files.len() >= MOST_FILES {
-            self.files.clear();
+        match added {
+            Ok(()) => _ = self.refused.remove(&pid),
+            // The interpreter may be in another file.
+            Err(NotSupported::NoInterpreter) => {}
+            Err(reason) => _ = self.refused.insert(pid, reason),
         }
-        self.files.insert(key, build.clone());
-        build
+        added.ok()
     }
 
-    fn add(&mut self, pid: u32, build: Arc<Build>, bias: u64) {
+    fn add(&mut self, pid: u32, build: Arc<Build>, bias: u64) -> Result<(), NotSupported> {
         let number = self.last.wrapping_add(1);
-        let Ok(walk) = build.walk(bias, number) else { return };
+        let walk = build.walk(bias, number)?;
         self.last = number;
         self.publish.publish(pid, Some(&walk));
-        let interpreter = Interpreter { number, build, bias, state: State::Runs, functions: FxHashMap::default() };
+        let interpreter = Interpreter { number, build, bias, state: State::Runs, functions: Functions::new() };
         match self.processes.insert(pid, interpreter) {
-            Some(replaced) => self.function_bytes -= replaced.function_bytes(),
+            Some(replaced) => self.function_bytes -= replaced.functions.bytes(),
             None => self.order.push_back(pid),
         }
         while self.processes.len() > MOST_PROCESSES {
@@ -162,6 +154,7 @@ impl Interpreters {
         if self.order.len() > 2 * MOST_PROCESSES {
             self.order.retain(|pid| self.processes.contains_key(pid));
         }
+        Ok(())
     }
 
     /// Notes that a process was created by fork. The child has a copy of the parent's memory, and so the same
@@ -170,13 +163,16 @@ impl Interpreters {
         // Ends an earlier process with the child's id.
         self.ended(child);
         if let Some(interpreter) = self.processes.get(&parent).filter(|known| known.state == State::Runs) {
-            let (build, bias) = (Arc::clone(&interpreter.build), interpreter.bias);
-            self.add(child, build, bias);
+            let found = MappedInterpreter { build: Arc::clone(&interpreter.build), bias: interpreter.bias };
+            self.note(child, Ok(found));
+        } else if let Some(reason) = self.refused.get(&parent) {
+            self.note(child, Err(*reason));
         }
     }
 
     /// Notes that a process has ended or executes another program.
     pub fn ended(&mut self, pid: u32) {
+        self.refused.remove(&pid);
         let Some(known) = self.processes.get_mut(&pid).filter(|known| known.state == State::Runs) else { return };
         known.state = State::Ended;
         self.ended.push_back((pid, known.number));
@@ -191,7 +187,7 @@ impl Interpreters {
 
     fn forget(&mut self, pid: u32) {
         if let Some(forgotten) = self.processes.remove(&pid) {
-            self.function_bytes -= forgotten.function_bytes();
+            self.function_bytes -= forgotten.functions.bytes();
         }
     }
 
@@ -202,42 +198,69 @@ impl Interpreters {
         Ok(interpreter.build.kind(mark))
     }
 
-    /// Returns the function of a frame, and the line of the frame's instruction.
+    /// Returns whether a process still runs with this interpreter.
+    pub fn runs(&self, pid: u32, number: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|known| known.number == number && known.state == State::Runs)
+    }
+
+    /// Returns why a process has no interpreter.
+    pub fn unknown(&self, pid: u32) -> Unnamed {
+        self.refused.get(&pid).map_or(Unnamed::NotKnown, |reason| Unnamed::NotSupported(*reason))
+    }
+
+    /// Reads the functions of frames, unless they are known. `time` is that of their event.
+    pub fn read(&mut self, pid: u32, number: u32, frames: impl Iterator<Item = InterpreterFrame>, time: u64) {
+        let Interpreters { processes, reader, budget, .. } = self;
+        let is_asked = |known: &&mut Interpreter| known.number == number && known.state == State::Runs;
+        let Some(known) = processes.get_mut(&pid).filter(is_asked) else { return };
+        let functions = &mut known.functions;
+        let is_function = |frame: &InterpreterFrame| known.build.kind(frame.mark) != FrameKind::Boundary;
+        let is_new = |key: &Key| functions.get(key, time).is_none();
+        let keys: BTreeSet<Key> = frames.filter(is_function).map(Key::from).filter(is_new).collect();
+        let most = functions.budget.left(time).min(budget.left(time));
+        if keys.is_empty() || time < functions.slow_until || most == 0 {
+            return;
+        }
+        let before = functions.bytes();
+        let keys = keys.into_iter().collect();
+        match reader.read(Request { pid, build: Arc::clone(&known.build), bias: known.bias, keys, most }) {
+            Some(answer) => {
+                functions.budget.spend(answer.cost);
+                budget.spend(answer.cost);
+                answer.functions.iter().for_each(|(key, result)| functions.add(*key, result, time));
+            }
+            None => functions.slow_until = time.saturating_add(SLOW_FOR),
+        }
+        self.function_bytes += functions.bytes() - before;
+        let bytes = |process: &&mut Interpreter| process.functions.bytes();
+        if self.function_bytes > MOST_FUNCTION_BYTES
+            && let Some(most) = self.processes.values_mut().max_by_key(bytes)
+        {
+            // They are read again if the process still runs.
+            self.function_bytes -= most.functions.bytes();
+            most.functions.clear();
+        }
+    }
+
+    /// Returns the function of a frame that was read, and the line of its instruction.
     pub fn function(
         &mut self,
         pid: u32,
         number: u32,
         frame: &InterpreterFrame,
+        time: u64,
     ) -> Result<(Arc<Function>, Option<u32>), Unnamed> {
         let known = self.processes.get_mut(&pid).filter(|known| known.number == number).ok_or(Unnamed::Replaced)?;
-        let key = (frame.code & !7, frame.identity);
-        let function = match known.functions.get(&key) {
-            Some(function) => Arc::clone(function),
-            None => {
-                if known.state == State::Ended {
-                    return Err(Unnamed::Ended);
-                }
-                let function = Arc::new(python::function(&known.build, known.bias, &Running(pid), key.0, key.1)?);
-                let bytes = bytes_of(&function);
-                if self.function_bytes + bytes > MOST_FUNCTION_BYTES {
-                    // All functions are dropped. Those of running processes are read again when their frames come.
-                    self.processes.values_mut().for_each(|process| process.functions.clear());
-                    self.function_bytes = 0;
-                }
-                self.function_bytes += bytes;
-                if let Some(known) = self.processes.get_mut(&pid) {
-                    known.functions.insert(key, Arc::clone(&function));
-                }
-                function
-            }
-        };
+        let functions = &mut known.functions;
+        let found = functions.get(&Key::from(*frame), time);
+        let unread = || if known.state == State::Ended { Unnamed::Ended } else { functions.missing(time) };
+        let function = found.ok_or_else(unread)??;
+        // Looking for a line takes about as long as reading the table of lines.
+        if functions.budget.left(time) == 0 {
+            return Err(Unnamed::TooMuch);
+        }
+        functions.budget.spend(function.lines.len() as u64);
         let line = python::line(&function, frame.instruction);
         Ok((function, line))
     }
-}
-
-/// Returns whether the file has the name of an interpreter or of its library.
-fn may_have_interpreter(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.starts_with("python") || name.starts_with("libpython")
 }

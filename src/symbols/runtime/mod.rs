@@ -8,8 +8,12 @@
 //! Support for another language is a module beside [`python`]. It makes a [`Walk`] of an ELF file, and [`Function`]s of
 //! objects in memory.
 
+mod budget;
+mod files;
+mod functions;
 mod interpreters;
 pub mod python;
+mod reader;
 mod walk;
 
 pub use interpreters::{Interpreters, Publish};
@@ -49,10 +53,13 @@ pub struct Function {
 /// Why a frame has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Unnamed {
-    /// No interpreter of the process was known when the event happened. The process is too new, or its interpreter is
-    /// not supported.
+    /// No interpreter of the process was known when the event happened. The process is too new, or its files cannot be
+    /// read.
     #[error("no supported interpreter was found in the process before the event")]
     NotKnown,
+    /// The interpreter is not supported.
+    #[error("{0}")]
+    NotSupported(python::NotSupported),
     /// The process has ended.
     #[error("the process has ended")]
     Ended,
@@ -62,6 +69,12 @@ pub enum Unnamed {
     /// The memory of the process cannot be read now.
     #[error("the memory of the process cannot be read")]
     Unreadable,
+    /// So much was read of the process that nothing more is read now.
+    #[error("too many functions to read them now")]
+    TooMuch,
+    /// The process lets reads wait.
+    #[error("reading the memory of the process takes too long")]
+    Slow,
     /// The memory of the code object was freed or used again since the event.
     #[error("the function was freed before its name was read")]
     Freed,

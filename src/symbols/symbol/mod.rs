@@ -21,7 +21,7 @@ mod mapping_index;
 pub mod maps;
 mod object;
 mod objects;
-mod open;
+pub(crate) mod open;
 mod options;
 pub mod perf_map;
 mod processes;

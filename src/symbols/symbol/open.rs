@@ -24,14 +24,32 @@ pub struct OpenedFile {
     pub root: PathBuf,
 }
 
+/// A range of a process's addresses with a file.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedRange<'a> {
+    /// The first address.
+    pub start: u64,
+    /// The address after the last one.
+    pub end: u64,
+    /// The path of the file as the process sees it.
+    pub path: &'a Path,
+    /// The inode number of the file; 0 if it is not known.
+    pub inode: u64,
+}
+
 /// Opens the file of a mapping. The process may have exited since it made the mapping.
 pub fn open(pid: u32, known: &TimedMapping) -> Result<OpenedFile, Reason> {
-    let key = &known.file.key;
+    let TimedMapping { start, end, .. } = *known;
+    open_mapped(pid, &MappedRange { start, end, path: &known.file.key.path, inode: known.file.key.inode })
+}
+
+/// Opens the file of a range.
+pub fn open_mapped(pid: u32, known: &MappedRange<'_>) -> Result<OpenedFile, Reason> {
     // procfs shows no root and no mapped files of a main thread that has exited, although other threads of the process
     // may still run.
     let thread = procfs::living_thread(pid).unwrap_or(pid);
     let root = PathBuf::from(format!("/proc/{thread}/root"));
-    let relative = key.path.strip_prefix("/").unwrap_or(&key.path);
+    let relative = known.path.strip_prefix("/").unwrap_or(known.path);
     let opened = |file| OpenedFile { file, root: if root.exists() { root.clone() } else { PathBuf::new() } };
     // This link leads to the right file even if the file's path was removed. But it exists only for the exact range of
     // the mapping, and not every user may open it.
@@ -42,18 +60,18 @@ pub fn open(pid: u32, known: &TimedMapping) -> Result<OpenedFile, Reason> {
     let mut reason = None;
     // The path under the process's root is right for a process in another mount namespace. The plain path is for
     // processes that have exited.
-    for path in [root.join(relative), key.path.clone()] {
+    for path in [root.join(relative), known.path.to_owned()] {
         match file::open_regular(&path) {
             Ok(file) if is_mapped_file(&file, known) => return Ok(opened(file)),
-            Ok(_) => reason = Some(Reason::Replaced { path: shown(&key.path) }),
+            Ok(_) => reason = Some(Reason::Replaced { path: shown(known.path) }),
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let error = error.source.to_string();
-                reason.get_or_insert(Reason::Unreadable { path: shown(&key.path), error });
+                reason.get_or_insert(Reason::Unreadable { path: shown(known.path), error });
             }
         }
     }
-    Err(reason.unwrap_or(Reason::FileGone { path: shown(&key.path) }))
+    Err(reason.unwrap_or(Reason::FileGone { path: shown(known.path) }))
 }
 
 fn shown(path: &Path) -> String {
@@ -63,8 +81,7 @@ fn shown(path: &Path) -> String {
 /// Returns whether `file` is the mapped file, by its inode number. Every file is accepted if the mapping only contains
 /// a build id, and the caller compares the build id later. Every file is also accepted on file systems whose inode
 /// numbers in memory maps differ from those of `stat`.
-fn is_mapped_file(file: &File, known: &TimedMapping) -> bool {
-    let key = &known.file.key;
+fn is_mapped_file(file: &File, known: &MappedRange<'_>) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
-    key.inode == 0 || metadata.ino() == key.inode || file::inodes(file) == InodeNumbers::OfOtherFiles
+    known.inode == 0 || metadata.ino() == known.inode || file::inodes(file) == InodeNumbers::OfOtherFiles
 }

@@ -22,19 +22,19 @@ const CLASSES: [&str; 3] = ["PyCode_Type", "PyUnicode_Type", "PyBytes_Type"];
 const COOKIE: &[u8; 8] = b"xdebugpy";
 
 /// Why the frames of a build cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotSupported {
     /// The file contains no interpreter.
     #[error("no interpreter")]
     NoInterpreter,
     /// The version (major, minor) is not supported.
-    #[error("CPython {0}.{1}")]
+    #[error("frames of CPython {0}.{1} cannot be read")]
     Version(u8, u8),
     /// The build is free-threaded.
-    #[error("a free-threaded build of CPython")]
+    #[error("frames of a free-threaded CPython cannot be read")]
     FreeThreaded,
     /// The offsets contradict each other, or are larger than expected.
-    #[error("unusual offsets")]
+    #[error("the offsets of the interpreter do not fit together")]
     Offsets,
 }
 

@@ -134,6 +134,12 @@ impl Section {
     }
 }
 
+/// Converts an offset in a file with these segments to the address to which it is loaded.
+pub fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
+    let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.size);
+    segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
+}
+
 impl Elf {
     /// Returns the bytes of the file. The result can outlive this object.
     pub fn image(&self) -> std::io::Result<CodeImage> {
@@ -259,8 +265,7 @@ impl Elf {
 
     /// Converts an offset in the file to the address to which it is loaded.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.size);
-        self.segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
+        address_of(&self.segments, offset)
     }
 
     /// Converts an offset in the file to an address like [`Elf::address_of`]. Also accepts offsets beyond the end of a

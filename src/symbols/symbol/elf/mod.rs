@@ -12,7 +12,7 @@ mod table;
 mod variables;
 
 pub use debug_file::{DebugSearch, debug_file, mini_debug_info, shared_debug_file};
-pub use file::{Elf, ElfError, Section, Segment};
+pub use file::{Elf, ElfError, Section, Segment, address_of};
 pub use function::{
     Function, FunctionError, FunctionKind, FunctionOffset, function, function_of, functions, functions_of,
 };

@@ -1,0 +1,83 @@
+//! Frames of Python functions in processes that see other files or other ids than perf-prof, or whose files are gone.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::python_frames::interpreters;
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::{perf_prof, stdout, with_patience},
+    wait::Killed,
+};
+
+/// Removes the file that its argument names, says its id and whether its interpreter's file is there, and then calls getppid() in
+/// functions.
+const PROGRAM: &str = "\
+import os, sys, time
+def load_rows():
+    os.getppid()
+def main():
+    while True:
+        load_rows()
+        time.sleep(0.01)
+for file in sys.argv[1:]:
+    os.remove(file)
+print(os.getpid(), os.path.exists(sys.executable), flush=True)
+main()
+";
+
+/// Runs a command of a shell in a folder of its own. `$python` is an interpreter that needs no other file but its modules, and `$program`
+/// is [`PROGRAM`]. Returns what the program says, and what perf-prof shows of its calls.
+#[track_caller]
+fn said_and_shown(command: &str) -> (String, String) {
+    let Some((_, python)) = interpreters().into_iter().find(|((_, is_shared), _)| !is_shared) else {
+        skip(Need::Python, "there is no CPython without a shared library");
+    };
+    let of_home = Command::new(&python).args(["-c", "import sys; print(sys.base_prefix)"]).output().unwrap();
+    let (python, home) = (python.display().to_string(), stdout(&of_home));
+    let variables = [("python", python.as_str()), ("PYTHONHOME", home.trim()), ("program", PROGRAM)];
+    let folder = TempDir::new().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).envs(variables).current_dir(&folder).stdout(Stdio::piped());
+    let mut running = Killed(shell.spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(running.0.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let started = running.0.id().to_string();
+    let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children")).unwrap();
+    let pid = children.split_whitespace().next().unwrap_or(&started);
+    let args = ["trace", "-e", "syscalls:sys_enter_getppid", "--python=only", "-N", "20", "-p", pid];
+    let shown = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
+    (said.trim().to_owned(), shown)
+}
+
+#[track_caller]
+fn check(shown: &str) {
+    let calls = |function: &str| shown.matches(function).count();
+    assert_eq!(
+        [calls("load_rows (<string>:3)"), calls("main (<string>:6)"), calls("[python: ")],
+        [20, 20, 0],
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_process_whose_interpreter_was_removed_has_names() {
+    needs([Need::Bpf, Need::Python]);
+    let (said, shown) = said_and_shown("cp \"$python\" python3 && exec ./python3 -c \"$program\" python3");
+    assert!(said.ends_with(" False"), "{said}");
+    check(&shown);
+}
+
+#[test]
+fn a_process_that_sees_other_mounts_has_names() {
+    needs([Need::Bpf, Need::Python, Need::Namespaces]);
+    let command = "mkdir m && mount -t tmpfs none m && cp \"$python\" m/python3 && exec m/python3 -c \"$program\"";
+    let (said, shown) = said_and_shown(&format!("exec unshare --mount sh -c '{command}'"));
+    assert!(said.ends_with(" True"), "{said}");
+    check(&shown);
+}
