@@ -19,6 +19,7 @@ fn closing_many_tracepoints_is_left_to_a_child() {
     }
     // Orphans become children of this process, not of init.
     // SAFETY: no pointers are passed.
+    // SAFETY: no pointers are passed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(5), &options()).unwrap();
     capture.enable().unwrap();

@@ -221,6 +221,7 @@ fn a_script_that_others_can_change_has_a_warning() {
     assert_eq!(set("", 0o1777), "");
     assert_eq!(set("s.py", 0o666), warning("DIR/s.py"));
     // With sudo, the file of the user who calls sudo causes no warning. Only root can give a file to another user.
+    // SAFETY: geteuid takes no pointer.
     if unsafe { libc::geteuid() } == 0 {
         let others = mute();
         std::os::unix::fs::chown(others.path("s.py"), Some(65534), None).unwrap();

@@ -81,8 +81,10 @@ unsafe fn read_mapped(path: &CStr) {
 /// Carries out operations. Each operation has a name, and most have a number.
 fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
     // This call comes before the counting, and no test traces it.
+    // SAFETY: getppid takes no pointer.
     let perf_prof = unsafe { libc::getppid() };
     // After a failed test, the workload ends by itself.
+    // SAFETY: alarm takes no pointer.
     unsafe { libc::alarm(100) };
     let mut call = 0;
     while let Some(operation) = args.next() {

@@ -57,6 +57,7 @@ pub fn workload() {
 fn call(times: u32) {
     for pid in 0..times {
         // The system call is made by number, because a C library may implement the function in another way.
+        // SAFETY: getpgid takes no pointer.
         unsafe { libc::syscall(libc::SYS_getpgid, pid) };
     }
 }

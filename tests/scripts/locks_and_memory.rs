@@ -12,8 +12,8 @@ use crate::{
     sources::numbers,
 };
 
-/// A program that waits five times for a futex until the time limit of 20 ms, and then wakes it. The wake does not count
-/// as a wait.
+/// A program that waits for a futex five times, each time until the time limit of 20 ms. After each wait, it calls
+/// FUTEX_WAKE. `lockstat.py` must not count these calls as waits.
 const FUTEXES: &str = r#"
 #define _GNU_SOURCE
 #include <linux/futex.h>

@@ -323,6 +323,7 @@ fn a_process_and_a_thread_select_the_tasks_that_wait() {
         let live = scope.spawn(|| shown(&["-t", &id]));
         std::thread::sleep(Duration::from_millis(1500));
         // The run ends when the thread exits.
+        // SAFETY: the child was not reaped yet.
         unsafe { libc::kill(busy.0.id() as i32, libc::SIGKILL) };
         live.join().unwrap()
     });

@@ -15,7 +15,8 @@ fn prints(code: &str, expect: Expect) {
     check(program(code), expect);
 }
 
-/// Returns a run of Python code that needs no events. Its file has a name that no other module of the test has.
+/// Returns a run of Python code that needs no events. The code is in `program.py`. The scripts that a test writes
+/// into the same folder have other names, for example `t.py`.
 fn program(code: &str) -> Run {
     let code = format!("from perf_prof.testing import *\nimport perf_prof, sys\n{code}\nraise SystemExit(0)\n");
     Run::script("").file("program.py", code).module("program.py").options(["-q", "-e", CALL])

@@ -26,7 +26,7 @@ pub struct ChosenEvents {
     /// has read the formats.
     closing: ClosingHeldOff,
     tracefs: Tracefs,
-    /// The events that are opened.
+    /// The events to open. The inputs of derived events are among them, the derived events are not.
     pub events: Vec<Selected>,
     derived: Vec<Derived>,
     moves: Option<usize>,
@@ -39,7 +39,7 @@ pub struct ArmedEvents {
     pub closing: ClosingHeldOff,
     /// The events that this kernel has.
     pub tracefs: Tracefs,
-    /// The events that are opened.
+    /// The events to open.
     pub events: Vec<Selected>,
     /// The derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,

@@ -236,7 +236,7 @@ impl Objects {
         Some(answer)
     }
 
-    /// Returns the memory that the headers of files, symbols and debug information use, in bytes.
+    /// Returns the memory that symbols, debug information and the headers of files use, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
