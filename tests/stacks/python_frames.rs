@@ -16,6 +16,9 @@ use crate::harness::{
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/python_frames.py");
 
+/// The folder with interpreters that `tests/debian/interpreter` has unpacked.
+const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/interpreters");
+
 const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/hostile_frames.py");
 
 const FREED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/freed_functions.py");
@@ -42,12 +45,13 @@ def syscalls__sys_enter_getppid(event):
 pub(super) fn interpreters() -> BTreeMap<(String, bool), PathBuf> {
     let versions = Path::new(&std::env::var("HOME").unwrap_or_default()).join(".pyenv/versions");
     let of_pyenv = fs::read_dir(versions).into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
-    let of_system = [11, 12, 13].map(|minor| PathBuf::from(format!("/usr/bin/python3.{minor}")));
+    let installed = |minor: u8| [UNPACKED, "/usr/bin"].map(|folder| Path::new(folder).join(format!("python3.{minor}")));
+    let of_system = (11..=15).flat_map(installed);
     let facts = "import sys; print(sys.version_info[1], '/libpython' in open('/proc/self/maps').read())";
     let fact = |path: PathBuf| {
         let output = Command::new(&path).args(["-c", facts]).output().ok()?;
         let (minor, is_shared) = stdout(&output).trim().split_once(' ').map(|(a, b)| (a.to_owned(), b == "True"))?;
-        ["11", "12", "13"].contains(&&*minor).then_some(((minor, is_shared), path))
+        ["11", "12", "13", "14", "15"].contains(&&*minor).then_some(((minor, is_shared), path))
     };
     of_pyenv.chain(of_system).filter(|path| path.exists()).filter_map(fact).collect()
 }
@@ -106,7 +110,7 @@ fn functions_and_lines_of_python_are_those_of_faulthandler() {
     needs([Need::Bpf, Need::Python]);
     let found = interpreters();
     if found.is_empty() {
-        skip(Need::Python, "there is no CPython 3.11, 3.12 or 3.13");
+        skip(Need::Python, "there is no CPython 3.11 to 3.15");
     }
     found.values().for_each(|python| check(python));
 }
@@ -167,7 +171,7 @@ fn nonsense_in_one_process_takes_no_name_from_another_and_no_long_time() {
 fn functions_have_their_place_between_those_of_the_interpreter() {
     needs([Need::Bpf, Need::Python]);
     let Some(python) = interpreters().into_values().next() else {
-        skip(Need::Python, "there is no CPython 3.11, 3.12 or 3.13");
+        skip(Need::Python, "there is no CPython 3.11 to 3.15");
     };
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("sorts.py");

@@ -132,8 +132,27 @@ const OF_3_12: Offsets = Offsets {
     of_code: CodeOffsets { file: 112, name: 128, first_line: 68, version: 92, instructions: 192, text: [56, 40] },
 };
 
-/// The number of words of `_Py_DebugOffsets` in 3.13.
-const WORDS_OF_3_13: usize = 73;
+/// The indexes of groups of words in `_Py_DebugOffsets`. In each group, the size of the structure comes first.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    thread: usize,
+    /// `thread_id` and `native_thread_id` in the group of the thread.
+    native_thread_id: usize,
+    frame: usize,
+    code: usize,
+    /// The size of `PyASCIIObject`.
+    ascii: usize,
+}
+
+/// As in `pycore_runtime.h` of 3.13.0, and in `pycore_debug_offsets.h` of 3.14.10 and 3.15.2.
+const GROUPS: [(u8, Groups); 3] = [
+    (13, Groups { thread: 19, native_thread_id: 6, frame: 28, code: 34, ascii: 70 }),
+    (14, Groups { thread: 22, native_thread_id: 6, frame: 31, code: 39, ascii: 80 }),
+    (15, Groups { thread: 22, native_thread_id: 9, frame: 39, code: 47, ascii: 92 }),
+];
+
+/// The number of words of `_Py_DebugOffsets` that are read. In all versions, the state of the interpreter is longer.
+const MOST_WORDS: usize = 93;
 
 impl Build {
     /// Finds the interpreter in a file. `path` is the path of the file.
@@ -146,7 +165,7 @@ impl Build {
         let classes = Classes { code: code?, text: text?, bytes: bytes? };
         let runtime = runtime.or_else(|| found.get(RUNTIME).copied()).ok_or(NotSupported::NoInterpreter)?;
         let read = |address: u64, bytes: usize| elf.read(elf.offset_of(address)?, bytes as u64, 4096).ok();
-        let words = read(runtime, 8 * WORDS_OF_3_13).ok_or(NotSupported::NoInterpreter)?;
+        let words = read(runtime, 8 * MOST_WORDS).ok_or(NotSupported::NoInterpreter)?;
         if words.starts_with(COOKIE) {
             let words: Vec<u64> =
                 words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect();
@@ -162,14 +181,13 @@ impl Build {
         Ok(Build { minor, runtime, classes, offsets })
     }
 
-    /// Takes the offsets from the words of `_Py_DebugOffsets`. CPython 3.13 defines the indexes of the words
-    /// (`pycore_runtime.h`).
+    /// Takes the offsets from the words of `_Py_DebugOffsets`.
     pub(super) fn of_debug_offsets((runtime, classes): (u64, Classes), words: &[u64]) -> Result<Build, NotSupported> {
         let at = |index: usize| words.get(index).copied().unwrap_or(u64::MAX);
         let (major, minor) = ((at(1) >> 24) as u8, (at(1) >> 16) as u8);
-        if (major, minor) != (3, 13) {
-            return Err(NotSupported::Version(major, minor));
-        }
+        let of_version = GROUPS.iter().find(|&&(of, _)| (major, minor) == (3, of));
+        let Groups { thread, native_thread_id, frame, code, ascii } =
+            of_version.ok_or(NotSupported::Version(major, minor))?.1;
         if at(2) != 0 {
             return Err(NotSupported::FreeThreaded);
         }
@@ -177,29 +195,30 @@ impl Build {
             interpreters: at(5),
             next_interpreter: at(8),
             threads: at(9),
-            next_thread: at(21),
-            thread_id: at(25),
+            next_thread: at(thread + 2),
+            thread_id: at(thread + native_thread_id),
             holder: Walk::ITSELF,
-            current: at(23),
-            code: at(30),
-            previous: at(29),
-            instruction: at(31),
-            mark: at(33),
-            // In 3.13, `_Py_DebugOffsets` contains only the offset of ASCII text. `PyCompactUnicodeObject` is two words
-            // longer.
+            current: at(thread + 4),
+            code: at(frame + 2),
+            previous: at(frame + 1),
+            instruction: at(frame + 3),
+            mark: at(frame + 5),
             of_code: CodeOffsets {
-                file: at(35),
-                name: at(37),
-                first_line: at(39),
+                file: at(code + 1),
+                name: at(code + 3),
+                first_line: at(code + 5),
                 // `_Py_DebugOffsets` does not contain the offset of `co_version`. It is `offsetof` with the headers of
-                // 3.13.0.
+                // 3.13.0, 3.14.10 and 3.15.2.
                 version: 92,
-                instructions: at(43),
-                text: [at(70).saturating_add(16), at(70)],
+                instructions: at(code + 9),
+                // `PyCompactUnicodeObject` is two words longer. Its size is there only since 3.15.
+                text: [at(ascii).saturating_add(16), at(ascii)],
             },
         };
-        let is_behind = at(38).checked_sub(8) == Some(offsets.of_code.name);
-        if is_behind { Ok(Build { minor, runtime, classes, offsets }) } else { Err(NotSupported::Offsets) }
+        let is_behind = at(code + 4).checked_sub(8) == Some(offsets.of_code.name);
+        let is_inside = offsets.thread_id < at(thread) && offsets.mark < at(frame) && offsets.of_code.name < at(code);
+        let is_right = is_behind && is_inside;
+        if is_right { Ok(Build { minor, runtime, classes, offsets }) } else { Err(NotSupported::Offsets) }
     }
 
     /// Returns the addresses and offsets that a BPF program needs. `bias` is added to addresses of the file. `number`
@@ -232,14 +251,20 @@ impl Build {
         self.offsets.of_code
     }
 
+    /// Returns the bits of an object's first word that are the number of references. Since 3.14, its highest 16 bits are flags.
+    pub fn reference_bits(&self) -> u64 {
+        if self.minor < 14 { u64::MAX } else { u64::MAX >> 16 }
+    }
+
     /// Returns the kind of a frame. `mark` is the byte at [`WalkWord::Mark`] in the frame.
     pub fn kind(&self, mark: u8) -> FrameKind {
-        /// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13 (`pycore_frame.h`).
-        const C_STACK: u8 = 3;
+        /// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13 (`pycore_frame.h`), and `FRAME_OWNED_BY_INTERPRETER` since 3.14. In 3.14, frames
+        /// of the C stack have a larger number.
+        const NO_FUNCTION: u8 = 3;
         match (self.minor, mark) {
             (11, 0) => FrameKind::Function,
             (11, _) => FrameKind::Entry,
-            (_, C_STACK) => FrameKind::Boundary,
+            (_, NO_FUNCTION..) => FrameKind::Boundary,
             _ => FrameKind::Function,
         }
     }

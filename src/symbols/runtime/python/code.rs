@@ -46,7 +46,7 @@ pub fn function(
     // The checks come after the reads: if an object is still alive now, the bytes that were read before belong to it.
     let classes = build.classes.at(bias);
     let objects = [(code, classes.code), (name, classes.text), (file, classes.text), (lines, classes.bytes)];
-    let are_alive = objects.into_iter().all(|(object, class)| is_alive(memory, object, class));
+    let are_alive = objects.into_iter().all(|(object, class)| is_alive(build, memory, object, class));
     let now = [part(offsets.file)?, part(offsets.name)?, part(offsets.name + 8)?, part(offsets.version)?];
     if are_alive && now == [file, name, lines, version] { Ok(read) } else { Err(Unnamed::Freed) }
 }
@@ -54,9 +54,9 @@ pub fn function(
 /// Returns whether the object at this address is alive and of this class. A freed object contains no reference count:
 /// the allocators of CPython and of C overwrite it with the address of other memory or 0. An address below 4 GiB looks
 /// like a reference count. But only the allocator of C returns such addresses, and it overwrites the class too.
-fn is_alive(memory: &dyn Memory, object: u64, class: u64) -> bool {
-    // Immortal objects have the reference count u32::MAX (`_Py_IMMORTAL_REFCNT`, since 3.12).
-    let references = memory.word(object).unwrap_or(0);
+fn is_alive(build: &Build, memory: &dyn Memory, object: u64, class: u64) -> bool {
+    // Immortal objects have the reference count u32::MAX (`_Py_IMMORTAL_REFCNT`, since 3.12), or 3 << 30 (since 3.14).
+    let references = memory.word(object).unwrap_or(0) & build.reference_bits();
     (1..=u64::from(u32::MAX)).contains(&references) && memory.word(object.wrapping_add(CLASS)) == Some(class)
 }
 

@@ -1,4 +1,4 @@
-//! Support for CPython 3.11 to 3.13: names and lines of Python functions.
+//! Support for CPython 3.11 to 3.15: names and lines of Python functions.
 
 mod build;
 mod code;

@@ -38,8 +38,9 @@ fn build() -> Build {
     let mut words = [0u64; 73];
     let set =
         [(1, 0x030d_00f0), (5, 632), (8, 7264), (9, 7344), (21, 8), (23, 72), (25, 160), (29, 8), (31, 56), (33, 70)];
+    let sizes = [(19, 704), (28, 88), (34, 208)];
     let of_code = [(35, 112), (36, 120), (37, 128), (38, 136), (39, 68), (43, 200), (70, 40)];
-    set.into_iter().chain(of_code).for_each(|(at, word)| words[at] = word);
+    set.into_iter().chain(sizes).chain(of_code).for_each(|(at, word)| words[at] = word);
     Build::of_debug_offsets((0x4000, CLASSES), &words).unwrap()
 }
 
@@ -157,10 +158,14 @@ proptest! {
     }
 
     #[test]
-    fn any_offsets_give_a_build_or_a_reason(words in prop::collection::vec(any::<u64>(), 0..80), bias in any::<u64>()) {
+    fn any_offsets_give_a_build_or_a_reason(
+        words in prop::collection::vec(any::<u64>(), 0..100),
+        minor in 12u64..17,
+        bias in any::<u64>(),
+    ) {
         let mut words = words;
         if let Some(version) = words.get_mut(1) {
-            *version = 0x030d_00f0;
+            *version = minor << 16 | 0x0300_00f0;
         }
         if let Some(free_threaded) = words.get_mut(2) {
             *free_threaded = 0;
