@@ -51,6 +51,9 @@ const OF_PATHS: usize = OF_MARKS + CPUS * MARKS_OF_CPU;
 /// The number of words of this map.
 const WORDS_OF_PATHS: usize = 2200;
 
+/// The result of an update if the hash is full: `-E2BIG`.
+const FULL: i64 = -7;
+
 /// A machine on which a program runs.
 #[derive(Default)]
 pub struct Machine {
@@ -76,6 +79,8 @@ pub struct Machine {
     pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
     /// The selected tasks.
     pub tasks: HashSet<u32>,
+    /// Whether the maps of tasks have no room for more of them.
+    pub tasks_are_full: bool,
     /// The indexes of the selected cgroups that contain the task.
     pub cgroups: HashSet<u64>,
     /// The process id and the thread id of the task.
@@ -359,11 +364,17 @@ impl Machine {
     fn update(&mut self, map: u64, (key, value): (u64, u64), flags: u64) -> i64 {
         if map == SINCE {
             let process = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
+            if self.tasks_are_full && !self.since.contains_key(&process) {
+                return FULL;
+            }
             self.since.insert(process, u64::from_ne_bytes(self.bytes(value, 8).try_into().unwrap()));
             return 0;
         }
         if map == TASKS {
             assert_eq!(flags, BPF_ANY);
+            if self.tasks_are_full {
+                return FULL;
+            }
             self.tasks.insert(u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap()));
             return 0;
         }
@@ -377,7 +388,7 @@ impl Machine {
         let hash = self.hash(map);
         match hash.entries.contains_key(&key) {
             true if flags == BPF_NOEXIST => return -17,
-            false if hash.len() >= hash.limit => return -7,
+            false if hash.len() >= hash.limit => return FULL,
             _ => {}
         }
         self.insert(map, key, &value);

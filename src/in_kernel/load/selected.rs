@@ -12,13 +12,13 @@ use perf_prof_format::{
 };
 use perf_prof_system::{
     CallError,
-    bpf::{Map, MapDefinition},
+    bpf::{CounterPage, Map, MapDefinition},
 };
 
 use super::{Attached, Refusal, Slow, Tracepoint, load};
 use crate::{
     instruction::{MapUse, Program},
-    select::{TaskIds, fork_program, removal_program, start_program},
+    select::{NOT_KEPT_WORDS, TaskIds, fork_program, removal_program, start_program},
     table::chain::renew_program,
 };
 
@@ -73,6 +73,8 @@ pub struct SelectedTasks {
     removers: Vec<Attached>,
     /// When each process got its present mappings; `None` if this is not followed.
     since: Option<Map>,
+    /// Where the programs count the tasks for which a map has no room.
+    not_kept: Option<(Map, CounterPage)>,
 }
 
 impl SelectedTasks {
@@ -88,6 +90,7 @@ impl SelectedTasks {
             inner: None,
         })?;
         self.tasks = Some(tasks);
+        self.count_not_kept()?;
         let (ids, start) = match first {
             FirstTasks::These(_) => (Some(TaskIds::Processes), None),
             FirstTasks::Threads(_) => (None, None),
@@ -121,9 +124,18 @@ impl SelectedTasks {
             flags: PREALLOCATED,
             inner: None,
         })?);
+        self.count_not_kept()?;
         self.removers.push(self.attached(removal_program(events.free, MapUse::Since)?, events.free)?);
         self.adders.push(self.attached(renew_program(events.fork, Some("child_pid"))?, events.fork)?);
         self.adders.push(self.attached(renew_program(events.exec, None)?, events.exec)?);
+        Ok(())
+    }
+
+    /// Creates the counters of the programs, if there are none.
+    fn count_not_kept(&mut self) -> Result<(), CallError> {
+        if self.not_kept.is_none() {
+            self.not_kept = Some(CounterPage::new("not_kept", NOT_KEPT_WORDS)?);
+        }
         Ok(())
     }
 
@@ -154,11 +166,13 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Returns how many forks and execs the programs missed, because another BPF program was running on the CPU. The tasks
-    /// of these events may not be selected. Missed exits are not counted. They are frequent, because tasks are freed in
-    /// interrupts, but do no harm: an exited task has no more events.
+    /// Returns how many forks and execs the programs missed, because another BPF program was running on the CPU or a map was
+    /// full. The tasks of these events may not be selected, or have frames of the program that they ran before. Missed exits
+    /// are not counted. They are frequent, because tasks are freed in interrupts, but do no harm: an exited task has no more
+    /// events.
     pub fn missed(&self) -> u64 {
-        self.adders.iter().map(Attached::missed).sum()
+        let without_room = self.not_kept.as_ref().map_or(0, |(_, page)| page.word(0));
+        self.adders.iter().map(Attached::missed).sum::<u64>() + without_room
     }
 
     /// Returns the file descriptor of a map; `None` if it is not used.
@@ -167,6 +181,7 @@ impl SelectedTasks {
             MapUse::Tasks => self.tasks.as_ref(),
             MapUse::Cgroups => self.cgroups.as_ref(),
             MapUse::Since => self.since.as_ref(),
+            MapUse::Counters => self.not_kept.as_ref().map(|(map, _)| map),
             _ => None,
         };
         map.map(|map| map.as_fd().as_raw_fd() as u32)

@@ -9,12 +9,12 @@ use perf_prof_format::abi::bpf::{
     BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_LOOKUP_ELEM,
 };
 
-pub(crate) use tasks::offset_of;
-pub use tasks::{fork_program, removal_program, start_program};
+pub use tasks::{NOT_KEPT_WORDS, fork_program, removal_program, start_program};
+pub(crate) use tasks::{count_unless_kept, offset_of};
 
 use crate::{
     expression::{CONTEXT, Number},
-    instruction::{Code, Condition, Label, MapUse, Place, Register, Size},
+    instruction::{Code, Condition, Instruction, Label, MapUse, Place, Register, Size},
     lower::{Chains, PidNamespace, Unsuited},
 };
 
@@ -28,6 +28,13 @@ pub(crate) fn look_up_only(code: &mut Code, array: MapUse) {
     code.map(Register::R1, array);
     code.address(Register::R2, SCRATCH);
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+}
+
+/// Writes the code that adds 1 to the counter at this offset. It leaves the address of the counters in `R1`.
+pub(crate) fn count_in(code: &mut Code, offset: i16) {
+    code.map(Register::R1, MapUse::Counters);
+    code.copy(Register::R2, 1);
+    code.push(Instruction::AtomicAdd(Register::R1.at(offset), Register::R2));
 }
 
 /// Which events count.

@@ -5,13 +5,17 @@ use perf_prof_format::{
     tracefs::{EventFormat, IntType},
 };
 
-use super::{SCRATCH, TaskIds};
+use super::{SCRATCH, TaskIds, count_in};
 use crate::{
     expression::{CONTEXT, Number, start},
     instruction::{Code, Condition, MapUse, Program, Register, Size},
     lower::Unsuited,
 };
 
+/// The number of counters of the programs that update maps of tasks. The only one counts the tasks for which a map had no
+/// room.
+pub const NOT_KEPT_WORDS: usize = 1;
+const NOT_KEPT: i16 = 0;
 /// The type of the thread id in records.
 const ID: IntType = IntType { width: 4, signed: true };
 
@@ -84,6 +88,15 @@ fn insert(code: &mut Code) {
     code.address(Register::R3, value);
     code.set(Register::R4, BPF_ANY);
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+    count_unless_kept(code);
+}
+
+/// Writes the code that counts a task that could not be added to a map, because the map is full. `R0` has the result.
+pub(crate) fn count_unless_kept(code: &mut Code) {
+    let kept = code.label();
+    code.jump_if(Condition::Equal, Register::R0, 0, kept);
+    count_in(code, NOT_KEPT);
+    code.here(kept);
 }
 
 /// Returns the offset of a field that contains a thread id.

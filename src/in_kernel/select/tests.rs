@@ -88,6 +88,10 @@ fn the_map_of_tasks_follows_forks_and_ends() {
     assert_eq!(machine.tasks, [99].into());
     machine.run(&tasks::start_code(71), &record);
     assert_eq!(machine.tasks, [71, 99].into());
+    assert_eq!(machine.counters(), [0]);
+    machine.tasks_are_full = true;
+    assert_eq!(machine.run(&fork(TaskIds::Threads), &record), 1);
+    assert_eq!(machine.counters(), [1]);
     assert_eq!(fork_program(&free, TaskIds::Threads), Err(Unsuited::Member("child_pid".into())));
     assert!(!removal_program(&free, MapUse::Tasks).unwrap().maps.is_empty() && !start_program(3).maps.is_empty());
 }

@@ -18,10 +18,12 @@ use perf_prof_format::{
 
 pub use shape::{Counters, Row, Shape};
 
+pub(crate) use crate::select::count_in;
+
 use self::range::RangeOf;
 use crate::{
     expression::{Outcome, start},
-    instruction::{Code, Condition, Instruction, LONGEST, Label, MapUse, Place, Program, Register, Size},
+    instruction::{Code, Condition, LONGEST, Label, MapUse, Place, Program, Register, Size},
     lower::{Chains, Lowered, MAX_KEY, Part, Unsuited, lower},
     select::{Selection, look_up_only},
 };
@@ -182,13 +184,6 @@ fn look_up_row(code: &mut Code, shape: &Shape) {
     code.copy(Register::R1, ROW);
     code.address(Register::R2, shape.key());
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
-}
-
-/// Writes code that adds 1 to the counter at this offset. Leaves the address of the counters in `R1`.
-pub(crate) fn count_in(code: &mut Code, offset: i16) {
-    code.map(Register::R1, MapUse::Counters);
-    code.copy(Register::R2, 1);
-    code.push(Instruction::AtomicAdd(Register::R1.at(offset), Register::R2));
 }
 
 #[cfg(test)]

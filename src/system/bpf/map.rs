@@ -242,6 +242,9 @@ pub struct CounterPage {
     words: usize,
 }
 
+// SAFETY: programs and threads access the words of the mapping only atomically.
+unsafe impl Sync for CounterPage {}
+
 impl CounterPage {
     /// Creates an array of `words` counters and maps it.
     pub fn new(name: &str, words: usize) -> Result<(Map, CounterPage), CallError> {

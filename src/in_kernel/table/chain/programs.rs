@@ -10,7 +10,7 @@ use crate::{
     expression::{CONTEXT, Number, start},
     instruction::{Code, MapUse, Program, Register, Size},
     lower::Unsuited,
-    select::{SCRATCH, offset_of},
+    select::{SCRATCH, count_unless_kept, offset_of},
 };
 
 /// The place of the time on the stack, below `SCRATCH`.
@@ -38,6 +38,7 @@ pub(super) fn renew_code(format: &EventFormat, child: Option<&str>) -> Result<Co
     code.address(Register::R3, SCRATCH.base.at(TIME));
     code.set(Register::R4, BPF_ANY);
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+    count_unless_kept(&mut code);
     code.exit(1);
     Ok(code)
 }

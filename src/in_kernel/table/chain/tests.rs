@@ -165,4 +165,12 @@ fn a_process_has_other_mappings_after_a_fork_or_an_exec() {
     record[shipped("sched:sched_process_fork").field("child_pid").unwrap().offset] = 7;
     machine.run(&fork, &record);
     assert_eq!(machine.since, [(5, 100), (7, 200)].into());
+    // A full map keeps the new time of a process that it has. A process that it does not have is counted.
+    (machine.tasks_are_full, machine.time) = (true, 300);
+    assert_eq!(machine.run(&exec, &[0; 64]), 1);
+    assert_eq!(machine.counters(), [0]);
+    machine.ids = (8, 8);
+    assert_eq!(machine.run(&exec, &[0; 64]), 1);
+    assert_eq!(machine.counters(), [1]);
+    assert_eq!(machine.since, [(5, 300), (7, 200)].into());
 }

@@ -10,7 +10,10 @@ use proptest::prelude::*;
 
 use self::records::{event, record, shipped};
 use super::{range::Numbers, *};
-use crate::{instruction::interpreter::Machine, lower::PidNamespace};
+use crate::{
+    instruction::{Instruction, interpreter::Machine},
+    lower::PidNamespace,
+};
 
 fn counts(keys: &[&str]) -> Definition {
     let keys = keys.iter().map(|key| (*key).to_owned()).collect();
