@@ -9,6 +9,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     run::{is_installed_package, tested_program},
     script::{CALL, Outcome, Run, finish},
+    seccomp::refuse,
 };
 
 /// A script without errors.
@@ -338,42 +339,12 @@ fn a_failed_start_leaves_no_command_running() {
     assert!(!mark.exists());
 }
 
-/// Refuses perf_event_open, as the seccomp profiles of containers do.
-fn refuse_perf_events(command: &mut Command) {
-    // The first member of `struct seccomp_data` is the number of the call.
-    // SAFETY: plain numbers are put together.
-    let mut program = unsafe {
-        [
-            libc::BPF_STMT((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0),
-            libc::BPF_JUMP(
-                (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-                libc::SYS_perf_event_open as u32,
-                0,
-                1,
-            ),
-            libc::BPF_STMT((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-            libc::BPF_STMT((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ALLOW),
-        ]
-    };
-    // SAFETY: prctl is async-signal-safe, and the program lives across the call.
-    unsafe {
-        std::os::unix::process::CommandExt::pre_exec(command, move || {
-            let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-            match libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
-    }
-}
-
 #[test]
 fn a_seccomp_profile_that_forbids_events_is_named() {
     needs([Need::Tracefs]);
     let run = plain().call_event();
     let mut command = run.command();
-    refuse_perf_events(&mut command);
+    refuse(&mut command, libc::SYS_perf_event_open, None);
     let outcome = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), run.dir.path());
     outcome.assert_civil();
     let end = "and the request is allowed, so a security module or a container's seccomp profile forbids it\n";

@@ -18,6 +18,7 @@ pub mod run;
 pub mod running;
 pub mod script;
 pub mod scripts;
+pub mod seccomp;
 pub mod stacks;
 pub mod suite;
 pub mod task;

@@ -11,6 +11,7 @@ use super::needs_bpf;
 use crate::harness::{
     counting::{Waiting, words},
     script::{Outcome, Run, finish, workload},
+    seccomp::refuse,
 };
 
 /// A script that prints its system calls and the counts of the run.
@@ -106,7 +107,30 @@ def syscall(e):
     assert!(kernel.stdout.contains("execve WORKLOAD None None \n"), "{}", kernel.stdout);
 }
 
-/// Starts a run of the script, and waits until its BPF programs are attached.
+/// The number of the call of bpf(2) that attaches a program to a raw tracepoint: `BPF_RAW_TRACEPOINT_OPEN`.
+const ATTACH: u32 = 17;
+
+#[test]
+fn calls_are_paired_in_perf_prof_if_the_programs_cannot_be_attached() {
+    needs_bpf();
+    let run = |options: &[&str]| {
+        let run = Run::script(SCRIPT).event("syscall/name=getpgid/").options(options).exec(words(20, 1, 1));
+        let mut command = run.command();
+        refuse(&mut command, libc::SYS_bpf, Some(ATTACH));
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        finish(child, Path::new("/"))
+    };
+    let outcome = run(&["-v"]);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    assert!(outcome.stdout.contains("delivered 60 opened 60 ended 60 open 0 dropped 0 without_begin 0"), "{outcome:?}");
+    let told = outcome.stderr.matches("syscall: in perf-prof, because").count();
+    assert!(told == 1 && outcome.stderr.contains("BPF_RAW_TRACEPOINT_OPEN"), "{outcome:?}");
+    let outcome = run(&["--in-kernel", "always"]);
+    let error = "--in-kernel always: syscall cannot be added up in the kernel, because";
+    assert!(outcome.status == 1 && outcome.stderr.contains(error), "{outcome:?}");
+}
+
+/// Starts a run of the script, and waits until its programs are attached.
 fn start(run: &Run) -> (Child, BufReader<ChildStderr>) {
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());

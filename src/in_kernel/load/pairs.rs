@@ -89,24 +89,38 @@ impl PairsInKernel {
         Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output })
     }
 
-    /// Attaches the programs. They write to the rings of these events, one for each CPU.
-    pub fn attach<'a>(&mut self, outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>) -> Result<(), CallError> {
+    /// Lets the programs write to these events, one for each CPU. Calls that end before count as calls that belong to no run.
+    pub fn write_to<'a>(&self, outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>) -> Result<(), CallError> {
         for (cpu, event) in outputs {
             self.output.set_descriptor(cpu, event)?;
         }
+        Ok(())
+    }
+
+    /// Runs the programs at each call from now on.
+    pub fn attach(&mut self) -> Result<(), CallError> {
         for (program, tracepoint, descriptor) in &mut self.programs {
             *descriptor = Some(program.attach_to_raw_tracepoint(tracepoint)?);
         }
         Ok(())
     }
 
-    /// Returns what the programs have counted since the last call.
+    /// Begins the run. The programs have run before it: calls that have ended do not count, and those that are open do.
+    pub fn begin(&mut self) {
+        let now = self.spans();
+        self.read = SpanCounters { opened: now.ended + now.dropped, ..now };
+        self.own_since();
+    }
+
+    fn spans(&self) -> SpanCounters {
+        std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word)).into()
+    }
+
+    /// Returns what the programs have counted since the last time.
     pub fn spans_since(&mut self) -> SpanCounters {
-        let words =
-            std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word));
-        let mut now = SpanCounters::from(words);
-        // A call that ends while the events are disabled does not belong to the run. If its begin was counted, it stays
-        // open.
+        let mut now = self.spans();
+        // A call that ends while the events are off does not belong to the run. If its begin was counted before, the call
+        // still counts as open.
         let counted = now.opened.saturating_sub(self.page.word(SpanCounters::OFF_WORD));
         now.opened = counted.max(self.read.opened);
         now.since(std::mem::replace(&mut self.read, now))

@@ -176,6 +176,7 @@ impl KernelTables {
     pub fn begin(&mut self) {
         self.tables.iter_mut().for_each(|table| table.forgive(0));
         self.missed_by_tasks = self.selected.missed();
+        self.pairs.spans.iter_mut().for_each(|span| span.in_kernel.begin());
     }
 
     /// Returns whether there are no kernel tables.

@@ -52,7 +52,7 @@ pub struct PreparedPairs {
     kept: Vec<(usize, Reason)>,
 }
 
-/// A span whose programs are loaded.
+/// A span whose programs run, and write nothing yet.
 struct PreparedPair {
     event: usize,
     /// The indices of the events that begin and end the span.
@@ -61,8 +61,8 @@ struct PreparedPair {
 }
 
 impl UnopenedEvents<'_> {
-    /// Loads the programs of the spans that can be paired in the kernel. Changes the requests of their events: a
-    /// program writes the samples.
+    /// Attaches the programs of the spans that can be paired in the kernel. The requests of their events then say that a program
+    /// writes the samples. Once the events are open, nobody else could write them, so the programs are attached before.
     pub fn prepare_pairs(&self, selected: &mut [Selected]) -> Result<PreparedPairs> {
         let mut prepared = PreparedPairs::default();
         if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {
@@ -87,7 +87,7 @@ impl UnopenedEvents<'_> {
         Ok(prepared)
     }
 
-    /// Loads the programs of a span. `tasks` are the tasks of the target. If they are not known yet, sets them.
+    /// Attaches the programs of a span. `tasks` are those of the target, or nothing if there is no target yet.
     fn prepared(
         &self,
         Derived { span, inputs }: &Derived,
@@ -122,7 +122,8 @@ impl UnopenedEvents<'_> {
         let most = MostOpen { spans: span.spec().max_open, bytes: buffer.share() / self.derived.len().max(1) };
         let load =
             |types: Option<&PathTypes>| PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, most);
-        let in_kernel = kernel_target::load_with_paths(paths.as_ref(), load).map_err(refused)?;
+        let mut in_kernel = kernel_target::load_with_paths(paths.as_ref(), load).map_err(refused)?;
+        in_kernel.attach().map_err(|error| refused(error.into()))?;
         Ok(([enter, exit], in_kernel))
     }
 
@@ -171,13 +172,14 @@ impl PreparedPairs {
         self.pairs.retain(|pair| is_paired(pair.event));
     }
 
-    /// Starts the programs. The events are open in `capture`, and `types` are their types.
+    /// Lets the programs write to the events, which are open in `capture`. `types` are their types.
     pub fn start(self, types: &[EventType], capture: &Capture) -> Result<CallPairs> {
         let mut spans = Vec::new();
-        for PreparedPair { event, inputs: [enter, exit], mut in_kernel } in self.pairs {
+        for PreparedPair { event, inputs: [enter, exit], in_kernel } in self.pairs {
             let name = || types[event].shown_name();
-            let attached = in_kernel.attach(capture.outputs(exit));
-            attached.with_context(|| format!("{}: the programs that pair its calls cannot be attached", name()))?;
+            let written = in_kernel.write_to(capture.outputs(exit));
+            written
+                .with_context(|| format!("{}: the programs that pair its calls cannot write to its ring", name()))?;
             let splitter = PairSplitter::new(&types[enter], &types[exit]);
             let splitter = splitter.with_context(|| format!("{}: its samples cannot be paired", name()))?;
             spans.push(PairedSpan { event, in_kernel, splitter });
