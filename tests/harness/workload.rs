@@ -8,13 +8,14 @@ use crate::{in_kernel, record, replay, scripts, sources};
 /// The first argument of a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 24] = [
+const WORKLOADS: [(&str, fn()); 25] = [
     ("allocations", sources::allocations::workload),
     ("bytes", in_kernel::work::workload),
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),
     ("counting-generator", || in_thread("generator", recorder::counting_generator)),
+    ("expirations", in_kernel::interrupts::expirations),
     ("generator", || in_thread("generator", recorder::generator)),
     ("loader", record::side_band::loader),
     ("locks", sources::locks::workload),

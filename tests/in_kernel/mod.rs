@@ -3,6 +3,7 @@
 mod beside;
 mod calls;
 mod chains;
+pub mod interrupts;
 mod pairs;
 mod paths;
 mod refused;

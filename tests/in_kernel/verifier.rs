@@ -371,6 +371,7 @@ fn the_verifier_accepts_the_programs_of_spans() {
         ("softirq", &["name", "_cpu"], None),
         ("irq", &["irq"], None),
         ("workqueue/min=10us/", &["function", "begin.function", "work"], Some("work != 3")),
+        ("hrtimer", &["function", "timer"], None),
     ];
     for (selector, keys, filter) in declarations {
         let (span, event) = span(selector, &formats);
@@ -381,8 +382,8 @@ fn the_verifier_accepts_the_programs_of_spans() {
             let plan = Plan::new(&definition, &event).unwrap();
             let input = SelectedInput { filter: None, selection: Selection::EVERYTHING };
             let inputs = vec![input; span.steps().count()];
-            // The begin and the end alone do not show to which task work belongs.
-            let are_selected = !selector.starts_with("workqueue");
+            // Which task work and timers belong to depends on more than their begin and their end.
+            let are_selected = !selector.starts_with("workqueue") && !selector.starts_with("hrtimer");
             for tasks in [SpanTasks::ALL, SpanTasks { own: Some(7), own_threads: vec![7, 8], are_selected }] {
                 let (inputs, tasks) = (&inputs, &tasks);
                 let selected = SelectedSpan { span: &span, event: &event, inputs, tasks, context: None };

@@ -378,10 +378,14 @@ impl Context {
         !self.selects_spans() && self.left_out.is_none()
     }
 
-    /// Returns whether the spans of this thread are delivered: the thread is selected, and does not belong to perf-prof.
-    pub fn delivers_spans_of(&self, tid: i32) -> bool {
-        (!self.selects_spans() || self.is_target(tid))
-            && self.left_out.is_none_or(|left_out| tid != left_out && self.process(tid) != Some(left_out))
+    /// Returns whether the user selected this thread, as far as spans are delivered by their task.
+    pub fn selects_spans_of(&self, tid: i32) -> bool {
+        !self.selects_spans() || self.is_target(tid)
+    }
+
+    /// Returns whether the thread belongs to perf-prof, and its spans are not delivered.
+    pub fn is_left_out(&self, tid: i32) -> bool {
+        self.left_out.is_some_and(|left_out| tid == left_out || self.process(tid) == Some(left_out))
     }
 
     /// Returns whether this thread is selected. A thread whose process is unknown is not selected if the user selected

@@ -61,8 +61,9 @@ struct PreparedPair {
 }
 
 impl UnopenedEvents<'_> {
-    /// Attaches the programs of the spans that can be paired in the kernel. The requests of their events then say that a program
-    /// writes the samples. Once the events are open, nobody else could write them, so the programs are attached before.
+    /// Attaches the programs of the spans that can be paired in the kernel. Changes the requests of their events: a
+    /// program writes the samples. Nobody else could write them once the events are open, so the programs are attached
+    /// before.
     pub fn prepare_pairs(&self, selected: &mut [Selected]) -> Result<PreparedPairs> {
         let mut prepared = PreparedPairs::default();
         if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {

@@ -1,6 +1,6 @@
 //! Turns a plan into the inputs of a capture: the target, a request for each event, and the options.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use perf_prof_capture::{
@@ -405,14 +405,28 @@ fn writer(event: &Selected) -> Result<Writer> {
 }
 
 /// Returns the task that an event belongs to. An event of the scheduler belongs to the task in its field `pid`, because
-/// it happens while another task runs: for example, when the task is woken up. Moves between cgroups belong to no task.
-/// Otherwise the moves that perf-prof itself makes would be left out.
+/// it happens while another task runs: for example, when the task is woken up. Interrupts and moves between cgroups belong
+/// to no task. Otherwise interrupts of perf-prof and the moves that it makes would be left out.
 fn owner(event: &Selected) -> Owner {
-    let is_of_tasks = |format: &&Arc<EventFormat>| &*format.system == "sched" || is_move(format);
-    match event.format.tracepoint().filter(is_of_tasks) {
-        Some(format) if &*format.name == "sched_switch" || is_move(format) => Owner::NoTask,
-        Some(format) => format.field("pid").map_or(Owner::Task, |field| Owner::Field(field.offset)),
-        None => Owner::Task,
+    let Some(format) = event.format.tracepoint() else { return Owner::Task };
+    match &*format.system {
+        "sched" if &*format.name == "sched_switch" => Owner::NoTask,
+        "sched" => format.field("pid").map_or(Owner::Task, |field| Owner::Field(field.offset)),
+        _ if is_move(format) || is_interrupt(format) => Owner::NoTask,
+        _ => Owner::Task,
+    }
+}
+
+/// Returns whether an event happens in interrupts only. Samples say whether they were taken in an interrupt, but BPF programs
+/// cannot know it.
+fn is_interrupt(format: &EventFormat) -> bool {
+    const OF_TIMERS: [&str; 4] =
+        ["hrtimer_expire_entry", "hrtimer_expire_exit", "timer_expire_entry", "timer_expire_exit"];
+    match &*format.system {
+        "irq" => &*format.name != "softirq_raise",
+        "irq_vectors" => !format.name.starts_with("vector_"),
+        "timer" => OF_TIMERS.contains(&&*format.name),
+        _ => false,
     }
 }
 

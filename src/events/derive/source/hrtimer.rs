@@ -5,7 +5,7 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::{
     derive::span::Keep,
-    event::{PartView, SpanTask, SpanView},
+    event::{PartView, SpanOrigin, SpanTask, SpanView},
 };
 
 /// The CPU is part of the key. A sleeping task has its timer on its stack. The task may run on another CPU, and start a
@@ -25,15 +25,18 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
         Rule::end("timer:hrtimer_expire_exit", "_cpu+hrtimer"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::Computed(|span| {
-        let task = starter(span).unwrap_or_else(|| span.last());
-        Some((task.pid(), task.tid()))
-    }),
+    task: SpanTask::OfNoted("hrtimer_start"),
     scope: Scope::Machine,
     flags: &[],
     fields: &[
-        Field::text("function", "its function", |span| span.shown(&span.begin(), "function")),
-        Field::address("timer", "its address", |span| span.key(1) as u64),
+        Field::text_of_number(
+            "function",
+            "its function",
+            |span| span.begin().int("function"),
+            |span, address| span.function(address as u64),
+        )
+        .is(SpanOrigin::Begin("function")),
+        Field::address("timer", "its address", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
         Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))
         }),
@@ -59,7 +62,7 @@ fn start<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
 /// Returns the start of the timer if a task started it. Returns `None` if an interrupt did: the sample's task is then only
 /// the interrupted task.
 fn starter<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
-    start(span).filter(|start| !start.is_in_interrupt())
+    span.noted_in_task("hrtimer_start")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(super) const IRQ: SourceDefinition = SourceDefinition {
     example: "irq/name=eth0*, min=100us/",
     rules: &[Rule::begin("irq:irq_handler_entry", "_cpu+irq"), Rule::end("irq:irq_handler_exit", "_cpu+irq")],
     nesting: Nesting::Replaced,
-    task: SpanTask::OfEnd,
+    task: SpanTask::Interrupted,
     scope: Scope::Task,
     flags: &[],
     fields: &[

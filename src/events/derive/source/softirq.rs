@@ -25,7 +25,7 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
         Rule::end("irq:softirq_exit", "_cpu+vec"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::OfEnd,
+    task: SpanTask::Interrupted,
     scope: Scope::Task,
     flags: &[],
     fields: &[

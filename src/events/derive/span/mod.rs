@@ -238,7 +238,13 @@ impl Span {
     /// events are left out.
     fn delivers_spans_of(&self, context: &Context, task: i32) -> bool {
         let is_own = || !context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
-        !self.selects_tasks() || context.delivers_spans_of(task) && !is_own()
+        let is_left_out = || !self.interrupts() && (context.is_left_out(task) || is_own());
+        !self.selects_tasks() || context.selects_spans_of(task) && !is_left_out()
+    }
+
+    /// Returns whether the spans are interrupts, which do not belong to the task that they interrupt.
+    fn interrupts(&self) -> bool {
+        self.definition.is_some_and(|definition| matches!(definition.task, SpanTask::Interrupted))
     }
 
     /// Returns whether a missing span of this task would have been delivered. `comm` returns the task's name.

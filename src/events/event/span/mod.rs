@@ -84,6 +84,8 @@ pub enum SpanTask {
     /// The task in which the span ended.
     #[default]
     OfEnd,
+    /// The task in which the span ended, which was only interrupted. So a span that interrupted perf-prof is not its own.
+    Interrupted,
     /// The task in which the span began.
     OfBegin,
     /// The thread whose id is the first number of the key. `_pid` is -1 if the process of the thread is unknown.
@@ -259,7 +261,7 @@ impl SpanFormat {
     /// Returns the process and the thread that a span belongs to.
     fn task(&self, view: &SpanView<'_>) -> (i32, i32) {
         match self.task {
-            SpanTask::OfEnd => (view.last().pid(), view.last().tid()),
+            SpanTask::OfEnd | SpanTask::Interrupted => (view.last().pid(), view.last().tid()),
             SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
             SpanTask::OfKey => view.task(view.key(0) as i32),
             SpanTask::OfEndOrKey => match view.end() {
@@ -281,6 +283,15 @@ impl SpanFormat {
             SpanTask::OfEndOrKey if span.end.is_none() => view.key(0) as i32,
             SpanTask::OfKey => view.key(0) as i32,
             _ => self.task(&view).1,
+        }
+    }
+
+    /// Returns whether the task of a span was only interrupted by it.
+    pub fn is_interrupted(&self, span: &SpanSamples<'_>) -> bool {
+        match self.task {
+            SpanTask::Interrupted => true,
+            SpanTask::OfNoted(name) => self.view(span, None).noted_in_task(name).is_none(),
+            _ => false,
         }
     }
 

@@ -96,7 +96,7 @@ pub struct LoweredTask {
 pub enum OwnEvents {
     /// They do not count.
     LeftOut,
-    /// They count, because they are not perf-prof's own: the task of their span caused them earlier.
+    /// They count, because they are not perf-prof's own: they interrupt it, or the task of their span caused them earlier.
     Counted,
 }
 
@@ -135,7 +135,7 @@ pub fn lower_span(
     let mut of_span = SpanReader { event, format, begin, end: end_of_span, kept: Vec::new(), context, for_filters };
     let table = of_table(&mut of_span, span, (plan, definition), (&begins, end))?;
     let own = match format.task {
-        SpanTask::OfNoted(_) => OwnEvents::Counted,
+        SpanTask::OfNoted(_) | SpanTask::Interrupted => OwnEvents::Counted,
         _ => OwnEvents::LeftOut,
     };
     let task = match task {

@@ -103,7 +103,7 @@ impl<'a> SpanReader<'a> {
             Ok([reader.number(&Read::Pid, "_pid")?, reader.number(&Read::Tid, "_tid")?])
         };
         match self.format.task {
-            SpanTask::OfEnd | SpanTask::OfEndOrKey => {
+            SpanTask::OfEnd | SpanTask::Interrupted | SpanTask::OfEndOrKey => {
                 let [process, thread] = of(self.end.1)?;
                 Ok(LoweredTask { process: Some(process), thread })
             }
@@ -119,7 +119,7 @@ impl<'a> SpanReader<'a> {
 
     /// Returns the name of the span's task.
     fn comm(&mut self, name: &str) -> Result<Part, Unsuited> {
-        if let SpanTask::OfEnd | SpanTask::OfEndOrKey = self.format.task {
+        if let SpanTask::OfEnd | SpanTask::Interrupted | SpanTask::OfEndOrKey = self.format.task {
             return self.end.1.part(&Read::Comm, name);
         }
         // The task of the span does not run when the span ends, so its name comes from a field.

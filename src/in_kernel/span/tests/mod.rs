@@ -279,7 +279,9 @@ fn what_programs_cannot_pair_is_told() {
     assert_eq!(reason("offcpu", &["waker_comm"]).unwrap(), "BPF programs cannot read `waker_comm`");
     assert_eq!(reason("runqueue", &["_pid"]).unwrap(), "BPF programs cannot read `_pid`");
     assert_eq!(reason("runqueue", &["begin._comm"]).unwrap(), "several events begin its spans");
-    assert_eq!(reason("hrtimer", &[]).unwrap(), "BPF programs cannot know the task of its spans");
+    assert_eq!(reason("hrtimer", &[]), None);
+    assert_eq!(reason("hrtimer", &["_tid"]).unwrap(), "BPF programs cannot know the task of its spans");
+    assert_eq!(reason("hrtimer", &["waited"]).unwrap(), "the kernel's programs do not have `waited`");
     assert_eq!(reason("workqueue", &["_tid"]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("workqueue/function=flush_*/", &[]).unwrap(), "its filter compares names of addresses");
     assert_eq!(reason("workqueue", &["workqueue"]).unwrap(), "BPF programs cannot read `workqueue`");
@@ -361,4 +363,13 @@ fn spans_of_work_are_paired_and_added_up() {
     compare("workqueue/min=10us/", &definition(&keys, None, None, Measure::Sum), values);
     let filter = Some("work != 16 && duration > 100");
     compare("workqueue", &definition(&["_event"], Some("duration"), filter, LOG2), values);
+}
+
+#[test]
+fn spans_of_timers_are_paired_and_added_up() {
+    let addresses: &[i64] = &[-0x7000, -0x6000, 0x10];
+    let values: &[(&str, &[i64])] = &[("hrtimer", addresses), ("function", addresses)];
+    compare("hrtimer", &definition(&["function", "timer"], Some("duration"), None, Measure::Sum), values);
+    compare("hrtimer/min=10us/", &definition(&["_cpu", "begin.function"], None, None, Measure::Sum), values);
+    compare("hrtimer", &definition(&["_event"], Some("duration"), Some("timer != 16"), LOG2), values);
 }

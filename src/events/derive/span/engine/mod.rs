@@ -374,7 +374,8 @@ impl Engine {
             return true;
         }
         let tid = self.format.thread(samples);
-        self.context.delivers_spans_of(tid) && self.selects_comm(tid, samples)
+        let is_left_out = || self.context.is_left_out(tid) && !self.format.is_interrupted(samples);
+        self.context.selects_spans_of(tid) && !is_left_out() && self.selects_comm(tid, samples)
     }
 
     /// Returns whether the user selected the name that a task has at the end of a span.

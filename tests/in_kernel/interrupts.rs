@@ -1,0 +1,98 @@
+//! Interrupts that programs add up: those that interrupt perf-prof count too, because it has nothing to do with them.
+
+use serde_json::Value as Json;
+
+use super::{json, needs_bpf};
+use crate::harness::{script::Run, workload::words};
+
+/// Sends packets to itself, so soft interrupts run in perf-prof. Prints whether the tables have all that the kernel counted in
+/// /proc/softirqs meanwhile, and whether they are told to be partial. Spans that ended were all delivered.
+const SCRIPT: &str = r#"
+import socket, sys, perf_prof
+from perf_prof import Count
+EVENTS
+ran = []
+
+def runs():
+    with open('/proc/softirqs') as file:
+        return sum(int(word) for line in file if 'NET_RX' in line for word in line.split()[1:])
+
+def __interval__():
+    if ran:
+        sys.exit(0)
+    before = runs()
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    own.bind(('127.0.0.1', 0))
+    for _ in range(500):
+        own.sendto(b'x', own.getsockname())
+        own.recv(8)
+    ran.append(runs() - before)
+
+def __exit__():
+    stats = perf_prof.stats()
+    spans = stats['events'].get('softirq', {})
+    print(counted[KEY] >= ran[0] >= 500, stats['partial'], spans.get('ended') == spans.get('delivered'))
+"#;
+
+#[test]
+fn soft_interrupts_that_interrupt_perf_prof_count() {
+    needs_bpf();
+    for (event, handler, key) in [
+        ("softirq", "counted = softirq = Count('name')", "'NET_RX'"),
+        ("irq:softirq_entry", "counted = irq__softirq_entry = Count('vec')", "3"),
+    ] {
+        for when in ["always", "never"] {
+            let script = SCRIPT.replace("EVENTS", handler).replace("KEY", key);
+            let run = || {
+                let run = Run::script(&script).event(event).options(["-q", "--in-kernel", when, "-i", "200"]).run();
+                assert!(run.status == 0 && run.stdout.ends_with("True\n"), "{event} {when}: {run:?}");
+                run.stdout
+            };
+            // Others may be at work with BPF meanwhile. Then the tables are partial, and it is told.
+            let complete = (0..10).map(|_| run()).find(|printed| !printed.contains("True True"));
+            assert_eq!(complete.as_deref(), Some("True False True\n"), "{event} {when}");
+        }
+    }
+}
+
+/// How often the workload's timer expires.
+const EXPIRATIONS: u64 = 1000;
+
+/// Waits for a timer, again and again.
+pub fn expirations() {
+    // SAFETY: the values that the calls read and write live across them.
+    unsafe {
+        let timer = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = libc::itimerspec { it_interval: zero, it_value: libc::timespec { tv_nsec: 200_000, ..zero } };
+        for _ in 0..EXPIRATIONS {
+            assert_eq!(libc::timerfd_settime(timer, 0, &raw const once, std::ptr::null_mut()), 0);
+            let mut expired = 0u64;
+            assert_eq!(libc::read(timer, (&raw mut expired).cast(), 8), 8);
+        }
+    }
+}
+
+/// Returns how many timers of descriptors were added up, and whether some events are told as missing.
+fn timers(when: &str) -> (u64, bool) {
+    let object = json(when, &["top", "hrtimer", "-a", "--by", "function"], &words("expirations"));
+    let rows = object["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["function"] == "timerfd_tmrproc").unwrap_or(&Json::Null);
+    (row["count"].as_u64().unwrap_or(0), object["partial"] == true)
+}
+
+/// Others may have timers of this kind, and may be at work with BPF when one expires. A kernel may hide what interrupts
+/// some tasks.
+#[test]
+fn timers_are_counted_under_the_name_that_perf_prof_gives_them() {
+    needs_bpf();
+    let mut seen = Vec::new();
+    let complete = (0..20).any(|_| {
+        let (count, is_partial) = timers("always");
+        seen.push((count, is_partial));
+        count >= EXPIRATIONS
+    });
+    assert!(complete, "{seen:?}");
+    let least = seen.iter().map(|&(count, _)| count).min().unwrap_or(0);
+    assert!(least >= EXPIRATIONS * 9 / 10, "{seen:?}");
+}
