@@ -44,7 +44,8 @@
 //! * how much of a string is read, and where it is in the record: `strings/mod.rs`; the format: `format/tracefs/strings.rs`
 //! * paths of file descriptors and folders: which: `paths/find.rs`; as text: `paths/walk.rs`; members of the kernel's
 //!   structures: `paths/types.rs`
-//! * frames of an interpreter: the loop of the program: `frames/mod.rs`; which structures it follows: `Walk` in the crate
+//! * frames of an interpreter: the loop of the program: `frames/mod.rs`; the id of the thread that it looks for:
+//!   `frames/thread_id.rs`; which structures it follows: `Walk` in the crate
 //!   `symbols`
 //! * how many rows a table can have, and how it is read: `load/table.rs`; which tasks a target selects: `load/selected.rs`
 

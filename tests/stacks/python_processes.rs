@@ -48,11 +48,16 @@ fn said_and_shown(command: &str) -> (String, String) {
     let mut said = String::new();
     BufReader::new(running.0.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
     let started = running.0.id().to_string();
-    let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children")).unwrap();
-    let pid = children.split_whitespace().next().unwrap_or(&started);
-    let args = ["trace", "-e", "syscalls:sys_enter_getppid", "--python=only", "-N", "20", "-p", pid];
+    let pid = last_of_family(&started);
+    let args = ["trace", "-e", "syscalls:sys_enter_getppid", "--python=only", "-N", "20", "-p", &pid];
     let shown = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
     (said.trim().to_owned(), shown)
+}
+
+/// Returns the process that has no child: this one, or its first child, and so on.
+fn last_of_family(pid: &str) -> String {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_whitespace().next().map_or_else(|| pid.to_owned(), last_of_family)
 }
 
 #[track_caller]
@@ -70,6 +75,16 @@ fn a_process_whose_interpreter_was_removed_has_names() {
     needs([Need::Bpf, Need::Python]);
     let (said, shown) = said_and_shown("cp \"$python\" python3 && exec ./python3 -c \"$program\" python3");
     assert!(said.ends_with(" False"), "{said}");
+    check(&shown);
+}
+
+#[test]
+fn a_process_that_has_another_id_in_its_namespace_has_names() {
+    needs([Need::Bpf, Need::Python, Need::Namespaces]);
+    // One namespace is in the other one.
+    let unshare = "unshare --pid --fork --kill-child";
+    let (said, shown) = said_and_shown(&format!("exec {unshare} {unshare} --mount-proc \"$python\" -c \"$program\""));
+    assert!(said.starts_with("1 "), "{said}");
     check(&shown);
 }
 

@@ -5,6 +5,11 @@
 //! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks
 //! the loop once.
 
+mod thread_id;
+
+pub use thread_id::IdOffsets;
+use thread_id::store_thread_id;
+
 use perf_prof_format::{
     abi::bpf::{
         BPF_FUNC_GET_CURRENT_PID_TGID, BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_PROBE_READ_KERNEL, BPF_FUNC_PROBE_READ_USER,
@@ -75,10 +80,7 @@ pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
     code.jump_if(Condition::Equal, Register::R0, 0, none);
     code.copy(MEMORY, Register::R0);
     code.store(Size::Double, KEPT_MEMORY, Register::R0);
-    code.copy(Register::R1, IDS);
-    code.operate(Operation::ShiftLeft, Register::R1, 32);
-    code.operate(Operation::ShiftRight, Register::R1, 32);
-    code.store(Size::Double, THREAD_ID, Register::R1);
+    store_thread_id(code);
     code.load(Size::Double, Register::R1, word(WalkWord::Number));
     code.operate(Operation::ShiftLeft, Register::R1, 32);
     code.store(Size::Double, MEMORY.at(HEADER), Register::R1);

@@ -18,7 +18,7 @@ use perf_prof_system::{
 
 use super::{Attached, Refusal, SelectedTasks, Slow, Tracepoint, load};
 use crate::{
-    frames::FRAMES_BYTES,
+    frames::{FRAMES_BYTES, IdOffsets},
     instruction::MapUse,
     paths::{MOST_CALLS, PATHS_BYTES, bits_of_call},
     strings::{StringProgram, UNREAD_BYTES},
@@ -37,14 +37,28 @@ pub struct StringWriters {
 
 /// Tells the programs which processes have an interpreter.
 #[derive(Debug)]
-pub struct InterpretersInKernel(Arc<Map>);
+pub struct InterpretersInKernel {
+    map: Arc<Map>,
+    ids: Option<IdOffsets>,
+}
+
+impl InterpretersInKernel {
+    /// Sets where the kernel has the ids of tasks, so that programs find threads in other PID namespaces.
+    pub fn with_ids(self, ids: Option<IdOffsets>) -> InterpretersInKernel {
+        InterpretersInKernel { ids, ..self }
+    }
+}
 
 impl Publish for InterpretersInKernel {
     fn publish(&self, pid: u32, walk: Option<&Walk>) {
+        let walk = walk.cloned().map(|mut walk| {
+            self.ids.iter().for_each(|ids| ids.add_to(&mut walk));
+            walk
+        });
         // If the map is full, the frames of this process are missing, and its call chains say so.
         let _ = match walk {
-            Some(walk) => self.0.set(&pid.to_ne_bytes(), &walk.bytes(), BPF_ANY),
-            None => self.0.remove(&pid.to_ne_bytes()).map(|_| ()),
+            Some(walk) => self.map.set(&pid.to_ne_bytes(), &walk.bytes(), BPF_ANY),
+            None => self.map.remove(&pid.to_ne_bytes()).map(|_| ()),
         };
     }
 }
@@ -90,7 +104,7 @@ impl StringWriters {
 
     /// Returns the map of processes with an interpreter, if a program reads frames.
     pub fn interpreters(&self) -> Option<InterpretersInKernel> {
-        self.interpreters.clone().map(InterpretersInKernel)
+        self.interpreters.clone().map(|map| InterpretersInKernel { map, ids: None })
     }
 
     /// Returns how many events each program missed, because another BPF program was running on the CPU. Each number includes

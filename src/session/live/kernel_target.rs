@@ -17,6 +17,7 @@ use perf_prof_format::{
     tracefs::{EventFormat, StringAddress},
 };
 use perf_prof_in_kernel::{
+    frames::IdOffsets,
     load::{FirstTasks, ProcessEvents, Refusal, SelectedTasks, TaskEvents},
     lower::{Chains, PidNamespace},
     paths::{NumberIterator, PathTypes},
@@ -192,11 +193,24 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
     are_known.then(|| *TYPES.get_or_init(|| PathTypes::of(&read_btf(PathTypes::needs))))?
 }
 
+/// Returns where the kernel has the ids of tasks in PID namespaces. `None` if programs cannot know it.
+pub fn id_offsets() -> Option<IdOffsets> {
+    if lockdown::hides_kernel_memory() { None } else { frame_types().1 }
+}
+
+/// Returns the kernel's types that programs need for frames of interpreters. They never change, and reading them takes a while.
+fn frame_types() -> (Option<NumberIterator>, Option<IdOffsets>) {
+    static TYPES: OnceLock<(Option<NumberIterator>, Option<IdOffsets>)> = OnceLock::new();
+    *TYPES.get_or_init(|| {
+        let types = read_btf(|name| NumberIterator::needs(name) || IdOffsets::needs(name));
+        (NumberIterator::of(&types), IdOffsets::of(&types))
+    })
+}
+
 /// Returns the kernel's iterator for loops in BPF programs, if an event has frames of an interpreter.
 pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> Option<NumberIterator> {
-    static ITERATOR: OnceLock<Option<NumberIterator>> = OnceLock::new();
     let has_frames = formats.any(|format| format.interpreter_frames_offset().is_some());
-    has_frames.then(|| *ITERATOR.get_or_init(|| NumberIterator::of(&read_btf(NumberIterator::needs))))?
+    has_frames.then(|| frame_types().0)?
 }
 
 /// Loads a program that makes paths. Tries three forms until the kernel accepts one: with the kernel's iterator; without

@@ -38,6 +38,7 @@ use crate::{
     live::{
         chosen::{ArmedEvents, event_types},
         in_kernel::OpenEvents,
+        kernel_target,
         pairs::{PreparedPairs, UnopenedEvents},
         refusal::open_error,
         requests::{self, Sizes},
@@ -224,7 +225,7 @@ impl LiveSession {
 /// Begins the run of the programs in the kernel.
 fn begin(tables: &mut KernelTables, plan: &RunPlan, context: &Context) {
     if let Some(in_kernel) = tables.interpreters() {
-        let interpreters = Interpreters::new(Box::new(in_kernel));
+        let interpreters = Interpreters::new(Box::new(in_kernel.with_ids(kernel_target::id_offsets())));
         context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.python, interpreters));
     }
     tables.begin();

@@ -33,6 +33,12 @@ pub enum WalkWord {
     Identity,
     /// In a code object: the version, which differs between code objects if the interpreter numbers them.
     Version,
+    /// In a task of the kernel: its ids in all PID namespaces. 0 if this is not known.
+    TaskPid,
+    /// In these ids: the level of the task's namespace.
+    PidLevel,
+    /// In these ids: the id at each level.
+    PidNumbers,
 }
 
 /// What a BPF program needs to find the frames of a thread in the memory of the process.
@@ -41,7 +47,7 @@ pub struct Walk([u64; Walk::WORDS]);
 
 impl Walk {
     /// The number of words.
-    pub const WORDS: usize = WalkWord::Version as usize + 1;
+    pub const WORDS: usize = WalkWord::PidNumbers as usize + 1;
     /// The value of [`WalkWord::Holder`] if the thread itself contains the current frame.
     pub const ITSELF: u64 = u64::MAX;
     /// The number of bytes that a BPF program reads of a frame. All offsets in a frame are below it.
