@@ -64,6 +64,8 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
         // kernel/trace/bpf_trace.c). So perf-prof does not request this member.
         Sampling::Period(period) if event.writer != Writer::Kernel => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
+        // The kernel adapts the period, and programs cannot tell it. So all samples count the same.
+        Sampling::Frequency(_) if event.writer != Writer::Kernel => (1, PERF_SAMPLE_PERIOD),
         Sampling::Frequency(_) => (0, 0),
     };
     let sample_type = (sample_type | common | callchain) & !untold;
@@ -111,13 +113,7 @@ pub(super) fn event(
     attr.sample_regs_user = samples.regs_user;
     attr.sample_regs_intr = samples.regs_intr;
     attr.sample_stack_user = event.stack_user;
-    match event.sampling {
-        Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
-        Sampling::Frequency(frequency) => {
-            attr.set_freq(1);
-            attr.__bindgen_anon_1.sample_freq = frequency;
-        }
-    }
+    set_sampling(&mut attr, event.sampling);
     attr.set_precise_ip(event.precise.into());
     if let Some(callchain) = event.callchain {
         attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
@@ -130,10 +126,23 @@ pub(super) fn event(
     attr
 }
 
-/// Returns the attr of the event to which a BPF program writes the samples of a tracepoint. `attr` is the attr of the
-/// tracepoint.
+/// Returns the attr of the event to which a BPF program writes the samples of another event, which has the attr
+/// `attr`.
 pub(super) fn output(attr: perf_event_attr) -> perf_event_attr {
-    perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT, ..attr }
+    let mut attr = perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT, ..attr };
+    attr.set_precise_ip(0);
+    attr
+}
+
+impl EventRequest {
+    /// Returns the attr of an event that has no records, only a program that runs when it is sampled.
+    pub fn occasion(&self) -> perf_event_attr {
+        let mut attr = perf_event_attr::default();
+        select(&mut attr, self);
+        set_sampling(&mut attr, self.sampling);
+        attr.set_precise_ip(self.precise.into());
+        attr
+    }
 }
 
 /// Returns the attr of an event that is only counted.
@@ -153,15 +162,20 @@ pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
 pub(super) fn plain(event: &EventRequest) -> perf_event_attr {
     let mut attr = perf_event_attr::default();
     select(&mut attr, event);
-    match event.sampling {
-        Sampling::Period(1) if event.event.kind != PERF_TYPE_TRACEPOINT => {}
+    if event.sampling != Sampling::Period(1) || event.event.kind == PERF_TYPE_TRACEPOINT {
+        set_sampling(&mut attr, event.sampling);
+    }
+    attr
+}
+
+fn set_sampling(attr: &mut perf_event_attr, sampling: Sampling) {
+    match sampling {
         Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
         Sampling::Frequency(frequency) => {
             attr.set_freq(1);
             attr.__bindgen_anon_1.sample_freq = frequency;
         }
     }
-    attr
 }
 
 /// Makes a group member start together with its leader. The member is enabled from the beginning, but counts nothing

@@ -184,7 +184,7 @@ pub enum Writer {
     Kernel,
     /// A BPF program that the kernel runs when the event happens. The program writes to the event of its CPU. So the
     /// event is opened on CPUs, whatever the target is. The program has to select the tasks and to apply the filter. In
-    /// a recording, the samples look like samples of the tracepoint.
+    /// a recording, the samples look like samples of the event.
     Program,
     /// Nobody, because the samples of another event contain the same information.
     Nobody,

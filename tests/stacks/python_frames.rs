@@ -187,3 +187,86 @@ fn functions_have_their_place_between_those_of_the_interpreter() {
     assert!(place("getppid+") < place("key (sorts.py:3)"), "{shown}");
     assert!(place("key (sorts.py:3)") < place("<module> (sorts.py:5)"), "{shown}");
 }
+
+/// Counts the Python frames of the samples of an event, and makes the file argv[1] when there are 1,000.
+const CHAINS: &str = "\
+import collections, sys
+chains = collections.Counter()
+def EVENT(event):
+    frames = [frame for frame in event._callchain if frame.get('python')]
+    chain = ' '.join('%s:%s' % (frame['symbol'], frame['line']) for frame in frames)
+    if 'turn:' in chain:
+        chains[chain] += 1
+    if chains.total() == 1000:
+        open(sys.argv[1], 'w').close()
+def __exit__():
+    for chain, count in chains.items():
+        print(count, chain)
+";
+
+const BUSY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/busy_functions.py");
+
+/// Runs a program, and returns how often the samples of an event have each chain of Python frames below `turn()`.
+#[track_caller]
+fn chains(python: &Path, event: &str, program: &str) -> BTreeMap<String, u64> {
+    let folder = TempDir::new().unwrap();
+    let [script, done] = ["chains.py", "done"].map(|name| folder.path().join(name).display().to_string());
+    fs::write(&script, CHAINS.replace("EVENT", &event.replace('-', "_"))).unwrap();
+    let python = python.display().to_string();
+    let args =
+        ["python", "-F", "997", "--python-frames", "-e", event, &script, &done, "--exec", &python, program, &done];
+    let output = with_patience(&mut perf_prof(&args), 120).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let chain = |line: &str| line.split_once(' ').map(|(count, chain)| (chain.to_owned(), count.parse().unwrap()));
+    stdout(&output).lines().filter_map(chain).collect()
+}
+
+#[test]
+fn samples_of_a_timer_have_the_functions_in_their_shares_of_the_time() {
+    needs([Need::Bpf, Need::Python]);
+    let text = fs::read_to_string(BUSY).unwrap();
+    let line = |of: &str| 1 + text.lines().position(|line| line.trim().starts_with(of)).unwrap();
+    let outer = format!("<module>:{}", line("turn()"));
+    for ((minor, is_shared), python) in interpreters() {
+        for event in if minor == "11" { &["profile", "task-clock"][..] } else { &["profile"] } {
+            let chains = chains(&python, event, BUSY);
+            let all: u64 = chains.values().sum();
+            let mut told = 0;
+            for (function, call, share) in
+                [("half", "spin(0.03)", 1. / 2.), ("third", "spin(0.02)", 1. / 3.), ("sixth", "list(", 1. / 6.)]
+            {
+                let inner = format!("spin:{} {function}:{}", line("while time"), line(call));
+                let count = chains.get(&format!("{inner} turn:{} {outer}", line(&format!("{function}()")))).copied();
+                let count = count.unwrap_or(0);
+                told += count;
+                let difference = count as f64 / all as f64 - share;
+                assert!(difference.abs() < 0.04, "3.{minor} {is_shared} {event}: {function} {difference} {chains:?}");
+            }
+            assert!(all >= 1000 && told * 100 >= all * 98, "3.{minor} {is_shared} {event}: {told} {chains:?}");
+        }
+    }
+}
+
+#[test]
+fn context_switches_belong_to_the_function_that_sleeps() {
+    needs([Need::Bpf, Need::Python]);
+    let Some(python) = interpreters().into_values().next() else {
+        skip(Need::Python, "there is no CPython 3.11, 3.12 or 3.13");
+    };
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("sleeps.py").display().to_string();
+    let text = "\
+import os, sys, time
+def nap():
+    for _ in range(50): time.sleep(0.0001)
+def turn():
+    nap()
+end = time.time() + 60
+while not os.path.exists(sys.argv[1]) and time.time() < end:
+    turn()
+";
+    fs::write(&program, text).unwrap();
+    let chains = chains(&python, "context-switches", &program);
+    let (all, naps) = (chains.values().sum::<u64>(), chains.get("nap:3 turn:5 <module>:8").copied().unwrap_or(0));
+    assert!(all >= 1000 && naps * 100 >= all * 95, "{naps} of {all}: {chains:?}");
+}

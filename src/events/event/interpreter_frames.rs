@@ -85,13 +85,19 @@ impl RunInterpreters {
     /// Reads the functions that the interpreter ran in a sample. Returns `None` if the event records none.
     pub(super) fn functions(&mut self, sample: &Sample<'_>) -> Option<Functions> {
         let pid = sample.pid_tid().0;
-        let format = sample.event.format.tracepoint()?;
-        format.interpreter_frames_offset()?;
+        let format = &sample.event.format;
+        if !format.has_interpreter_frames() {
+            return None;
+        }
+        let found = match format.tracepoint() {
+            Some(format) => format.interpreter_frames(sample.raw()),
+            None => InterpreterFrames::without_fields(sample.raw()),
+        };
         // When a process executes another program, BPF programs look for its threads in the former one for a moment.
         let is_present = |found: &InterpreterFrames<'_>| {
             found.state != Some(FramesState::NoThread) || self.interpreters.runs(pid as u32, found.interpreter)
         };
-        Some(match format.interpreter_frames(sample.raw()).filter(is_present) {
+        Some(match found.filter(is_present) {
             Some(found) => {
                 let sections = self.sections(pid, &found, sample.time());
                 Functions { sections, how: self.how, rest: Rest::Appended }

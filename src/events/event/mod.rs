@@ -53,4 +53,4 @@ pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};
 pub use targets::{SpansOf, Targets};
 pub use tasks::Tasks;
-pub use types::{EventType, Format, OtherFormat};
+pub use types::{EventType, Format, OtherFormat, RawData};

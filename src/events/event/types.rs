@@ -40,6 +40,17 @@ pub enum Format {
 pub struct OtherFormat {
     /// Its name, for example `profile`, `cpu-clock` or `cycles:u`.
     pub name: String,
+    /// What the raw data of its samples is.
+    pub raw: RawData,
+}
+
+/// What the raw data is in the samples of an event that is neither a tracepoint nor a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawData {
+    /// What the event has, if it has any.
+    OfEvent,
+    /// The frames of an interpreter, which a program in the kernel has read.
+    InterpreterFrames,
 }
 
 impl EventType {
@@ -97,7 +108,8 @@ impl EventType {
     /// Returns the members of the samples, in the order in which programs see them. Samples of tracepoints have none.
     pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         let has_members = self.format.tracepoint().is_none();
-        self.layout.members().filter(move |_| has_members)
+        let is_hidden = self.format.has_interpreter_frames();
+        self.layout.members().filter(move |of| has_members && !(is_hidden && *of == SampleMember::Raw))
     }
 
     /// Returns the members without those that all events have or that are shown elsewhere: ids, task, time, CPU and call
@@ -112,7 +124,15 @@ impl EventType {
 impl Format {
     /// Creates the format of an event that is neither a tracepoint nor a span.
     pub fn other(name: impl Into<String>) -> Format {
-        Format::Other(Arc::new(OtherFormat { name: name.into() }))
+        Format::Other(Arc::new(OtherFormat { name: name.into(), raw: RawData::OfEvent }))
+    }
+
+    /// Returns whether samples have the frames of an interpreter.
+    pub fn has_interpreter_frames(&self) -> bool {
+        match self {
+            Format::Other(format) => format.raw == RawData::InterpreterFrames,
+            format => format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some()),
+        }
     }
 
     /// Returns the format of the raw data of a tracepoint or of a span; `None` for other events.

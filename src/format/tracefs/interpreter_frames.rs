@@ -4,6 +4,8 @@
 //! A BPF program writes the event's records. When the event happens, the program reads the frames from the memory of
 //! the process. The field is the last of the record: a header of 8 bytes, and then five words for each frame, the
 //! innermost frame first.
+//!
+//! The samples of events without fields, such as timers, have only the place of the frames and the frames.
 
 use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
 
@@ -16,6 +18,8 @@ pub const INTERPRETER_FRAME_BYTES: usize = 40;
 /// The size of the field's header, in bytes. Its lower half is the state, its upper half the number of the process's
 /// interpreter.
 pub const INTERPRETER_HEADER_BYTES: usize = 8;
+/// Where the frames begin in the samples of events without fields. The place of the frames is at the offset 0.
+pub const FRAMES_WITHOUT_FIELDS: usize = 8;
 /// The number of bits of an instruction's address. The bits above it are [`InterpreterFrame::mark`].
 pub const INSTRUCTION_BITS: u32 = 56;
 
@@ -57,6 +61,18 @@ pub struct InterpreterFrames<'a> {
 }
 
 impl<'a> InterpreterFrames<'a> {
+    /// Returns the frames in the raw data of an event without fields. `None` as for [`EventFormat::interpreter_frames`].
+    pub fn without_fields(raw: &'a [u8]) -> Option<InterpreterFrames<'a>> {
+        InterpreterFrames::placed(raw, 0)
+    }
+
+    /// Returns the frames whose place is at an offset.
+    fn placed(raw: &'a [u8], offset: usize) -> Option<InterpreterFrames<'a>> {
+        let location = u32::from_ne_bytes(*raw.get(offset..)?.first_chunk()?);
+        let (start, size) = ((location & 0xffff) as usize, (location >> 16) as usize);
+        InterpreterFrames::parse(raw.get(start..start + size)?)
+    }
+
     fn parse(bytes: &'a [u8]) -> Option<InterpreterFrames<'a>> {
         let (header, frames) = bytes.split_first_chunk::<INTERPRETER_HEADER_BYTES>()?;
         let header = u64::from_ne_bytes(*header);
@@ -106,10 +122,7 @@ impl EventFormat {
     /// Returns the frames in a record. Returns `None` if the BPF program has not read any, because it did not know the
     /// process.
     pub fn interpreter_frames<'a>(&self, raw: &'a [u8]) -> Option<InterpreterFrames<'a>> {
-        let offset = self.interpreter_frames_offset()?;
-        let location = u32::from_ne_bytes(*raw.get(offset..)?.first_chunk()?);
-        let (start, size) = ((location & 0xffff) as usize, (location >> 16) as usize);
-        InterpreterFrames::parse(raw.get(start..start + size)?)
+        InterpreterFrames::placed(raw, self.interpreter_frames_offset()?)
     }
 }
 
@@ -147,5 +160,10 @@ mod tests {
         assert_eq!(frames.iter().collect::<Vec<_>>(), [frame]);
         assert!(format.interpreter_frames(&raw[..30]).is_none());
         assert!(format.interpreter_frames(&[0; 24]).is_none());
+        let location = FRAMES_WITHOUT_FIELDS as u32 | (body.len() as u32) << 16;
+        let raw = [&location.to_ne_bytes()[..], &[0; 4], &body, &[0; 4]].concat();
+        let frames = InterpreterFrames::without_fields(&raw).unwrap();
+        assert_eq!(frames.iter().collect::<Vec<_>>(), [frame]);
+        assert!(InterpreterFrames::without_fields(&[0; 12]).is_none());
     }
 }

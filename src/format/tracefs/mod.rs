@@ -25,8 +25,8 @@ pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Comparison, Data as FilterData, Filter, FilterError, Node as FilterNode, TextComparison};
 pub use format::{EventFormat, FormatError};
 pub use interpreter_frames::{
-    FramesState, INSTRUCTION_BITS, INTERPRETER_FRAME_BYTES, INTERPRETER_HEADER_BYTES, InterpreterFrame,
-    InterpreterFrames, MOST_INTERPRETER_FRAMES,
+    FRAMES_WITHOUT_FIELDS, FramesState, INSTRUCTION_BITS, INTERPRETER_FRAME_BYTES, INTERPRETER_HEADER_BYTES,
+    InterpreterFrame, InterpreterFrames, MOST_INTERPRETER_FRAMES,
 };
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType, symbol_name};

@@ -10,7 +10,10 @@ mod strings;
 mod table;
 mod witnessed;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use perf_prof_format::abi::{PERF_TYPE_TRACEPOINT, bpf::ProgramType, perf_event_attr};
 use perf_prof_system::{
@@ -70,13 +73,55 @@ pub struct Tracepoint<'a> {
     pub id: u32,
 }
 
-/// A program that runs at each event of a tracepoint. Dropping this value detaches it.
+/// When a program that writes samples runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Occasion<'a> {
+    /// At each event of a tracepoint.
+    Tracepoint(Tracepoint<'a>),
+    /// When the kernel takes a sample of another event, such as a timer. The event is opened on the CPUs that have outputs.
+    Sample {
+        /// The name of the event.
+        name: &'a str,
+        /// Which event it is, and when it is sampled.
+        attr: &'a perf_event_attr,
+    },
+}
+
+impl Occasion<'_> {
+    fn load(self, program: &Program, descriptor: impl FnMut(MapUse) -> u32) -> Result<Loaded, LoadError> {
+        match self {
+            Occasion::Tracepoint(tracepoint) => load(program, tracepoint, descriptor),
+            Occasion::Sample { name, .. } => Loaded::load(name, ProgramType::PerfEvent, &program.with_maps(descriptor)),
+        }
+    }
+
+    fn attach(self, program: Loaded, cpus: &BTreeSet<u32>) -> Result<Attached, CallError> {
+        match self {
+            Occasion::Tracepoint(tracepoint) => Attached::new(program, tracepoint),
+            Occasion::Sample { attr, .. } => Attached::to_samples(program, attr, cpus),
+        }
+    }
+}
+
+/// A program that runs at each event. Dropping this value detaches it.
 #[derive(Debug)]
 pub struct Attached {
     program: Loaded,
+    events: Vec<AttachedTo>,
+}
+
+/// An event to which a program is attached.
+#[derive(Debug)]
+struct AttachedTo {
     /// If this descriptor is closed, the kernel detaches the program. `None` on kernels without BPF links.
     link: Option<OwnedFd>,
     event: OwnedFd,
+}
+
+impl AttachedTo {
+    fn new(program: &Loaded, event: OwnedFd) -> Result<AttachedTo, CallError> {
+        Ok(AttachedTo { link: program.attach_to_event(event.as_fd())?, event })
+    }
 }
 
 impl Attached {
@@ -88,8 +133,15 @@ impl Attached {
         // program does.
         attr.set_disabled(1);
         let event = perf::open(&attr, Attach::Thread(0, None))?;
-        let link = program.attach_to_event(event.as_fd())?;
-        Ok(Attached { program, link, event })
+        let event = AttachedTo::new(&program, event)?;
+        Ok(Attached { program, events: vec![event] })
+    }
+
+    /// Attaches a program to an event that is sampled on these CPUs from now on.
+    fn to_samples(program: Loaded, attr: &perf_event_attr, cpus: &BTreeSet<u32>) -> Result<Attached, CallError> {
+        let attached = |&cpu: &u32| AttachedTo::new(&program, perf::open(attr, Attach::Cpu(cpu))?);
+        let events = cpus.iter().map(attached).collect::<Result<_, _>>()?;
+        Ok(Attached { program, events })
     }
 
     /// Returns how many events the program missed because another BPF program or bpf(2) was running on the CPU.
@@ -99,7 +151,8 @@ impl Attached {
 
     /// Returns the file descriptors that keep the program attached.
     fn into_slow(self) -> impl Iterator<Item = Slow> {
-        self.link.map(Slow::Program).into_iter().chain([Slow::Event(self.event)])
+        let of_event = |AttachedTo { link, event }| link.map(Slow::Program).into_iter().chain([Slow::Event(event)]);
+        self.events.into_iter().flat_map(of_event)
     }
 }
 

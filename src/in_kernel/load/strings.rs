@@ -1,6 +1,7 @@
 //! Loads programs that write records with strings, and the events to which they write.
 
 use std::{
+    collections::BTreeSet,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
 };
@@ -16,7 +17,7 @@ use perf_prof_system::{
     topology,
 };
 
-use super::{Attached, Refusal, SelectedTasks, Slow, Tracepoint, load};
+use super::{Attached, Occasion, Refusal, SelectedTasks, Slow};
 use crate::{
     frames::{FRAMES_BYTES, IdOffsets},
     instruction::MapUse,
@@ -82,7 +83,7 @@ impl StringWriters {
     pub fn add<'a>(
         &mut self,
         event: usize,
-        tracepoint: Tracepoint<'_>,
+        occasion: Occasion<'_>,
         program: &StringProgram,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
     ) -> Result<(), Refusal> {
@@ -97,7 +98,7 @@ impl StringWriters {
             MapUse::Unread => self.unread.as_ref().map(|map| map.as_fd().as_raw_fd() as u32),
             map => self.selected.descriptor(map),
         };
-        let writer = StringWriter::start(tracepoint, program, shared, outputs)?;
+        let writer = StringWriter::start(occasion, program, shared, outputs)?;
         self.writers.push((event, writer));
         Ok(())
     }
@@ -123,7 +124,7 @@ impl StringWriters {
 
 impl StringWriter {
     fn start<'a>(
-        tracepoint: Tracepoint<'_>,
+        occasion: Occasion<'_>,
         program: &StringProgram,
         shared: impl Fn(MapUse) -> Option<u32>,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
@@ -138,8 +139,10 @@ impl StringWriter {
             program.uses(MapUse::Paths).then(|| map("paths", MapType::PerCpuArray, PATHS_BYTES, 1)).transpose()?;
         let frames =
             program.uses(MapUse::Frames).then(|| map("frames", MapType::PerCpuArray, FRAMES_BYTES, 1)).transpose()?;
+        let mut cpus = BTreeSet::new();
         for (cpu, event) in outputs {
             output.set_descriptor(cpu, event)?;
+            cpus.insert(cpu);
         }
         let descriptor = |map: MapUse| match map {
             MapUse::Output => output.as_fd().as_raw_fd() as u32,
@@ -149,8 +152,8 @@ impl StringWriter {
             MapUse::Frames => frames.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
             map => shared(map).unwrap_or(u32::MAX),
         };
-        let loaded = load(&program.program, tracepoint, descriptor)?;
-        Ok(StringWriter { attached: Attached::new(loaded, tracepoint)?, _output: output })
+        let loaded = occasion.load(&program.program, descriptor)?;
+        Ok(StringWriter { attached: occasion.attach(loaded, &cpus)?, _output: output })
     }
 }
 
@@ -180,8 +183,9 @@ fn interpreters() -> Result<Map, CallError> {
         key_size: 4,
         value_size: 8 * Walk::WORDS,
         entries: MOST_INTERPRETERS,
-        // Without preallocation, a program can still read the value of a process that is being removed.
-        flags: BPF_F_NO_PREALLOC,
+        // Before Linux 6.1, programs of timers may use no others. A program that still reads the value of a process that is
+        // being removed may read the value of another process. It leads nowhere in the memory of the first process.
+        flags: 0,
         inner: None,
     })
 }

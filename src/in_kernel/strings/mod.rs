@@ -2,6 +2,7 @@
 //! of the CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
 
 pub(crate) mod calls;
+mod without_fields;
 
 use perf_prof_events::event::EventType;
 use perf_prof_format::{
@@ -13,6 +14,7 @@ use perf_prof_format::{
 
 use calls::Call;
 pub use calls::UNREAD_BYTES;
+pub use without_fields::frames_program;
 
 use crate::{
     expression::{CONTEXT, Number, Outcome, start},
@@ -168,6 +170,18 @@ pub(crate) fn string_code(
         room.check_for(&mut code, (record_bytes(format) - 8 - LARGEST_FRAMES) as i32, None);
         write_frames(&mut code, RECORD, LENGTH, offset);
     }
+    write_record(&mut code);
+    if let Some(call) = &call {
+        call.keep_unread(&mut code, done);
+    }
+    code.here(done);
+    // A result of 0 would keep the event from other users of the tracepoint.
+    code.exit(1);
+    Ok(code)
+}
+
+/// Writes the code that puts the record into the ring.
+fn write_record(code: &mut Code) {
     code.copy(Register::R1, CONTEXT);
     code.map(Register::R2, MapUse::Output);
     code.set(Register::R3, BPF_F_CURRENT_CPU);
@@ -176,13 +190,6 @@ pub(crate) fn string_code(
     // A failure needs no action. If the ring is full, the kernel counts the record as lost. If the event is disabled on this
     // CPU, nobody needs the record.
     code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
-    if let Some(call) = &call {
-        call.keep_unread(&mut code, done);
-    }
-    code.here(done);
-    // A result of 0 would keep the event from other users of the tracepoint.
-    code.exit(1);
-    Ok(code)
 }
 
 /// Writes code that copies the fields of the tracepoint to the record. Programs do not get the common fields, so the code

@@ -10,7 +10,7 @@ use std::{
 use perf_prof_capture::{Callchain, EventRequest, Frames, OwnThreads, Owner, Target};
 use perf_prof_events::{
     derive::Span,
-    event::{EventType, InterpreterFrameUse, SpansOf},
+    event::{EventType, Format, InterpreterFrameUse, SpansOf},
 };
 use perf_prof_format::{
     spec::CallGraph,
@@ -56,13 +56,16 @@ impl<T: fmt::Display> From<T> for Reason {
 }
 
 impl KernelTarget<'_> {
-    /// Returns which events of a tracepoint are selected. They include perf-prof's own events.
-    pub fn selection(&self, format: &EventFormat, request: &EventRequest) -> Result<Selection, Reason> {
+    /// Returns which events are selected. They include perf-prof's own events. `format` is `None` if the event has no fields.
+    pub fn selection(&self, format: Option<&EventFormat>, request: &EventRequest) -> Result<Selection, Reason> {
         let has_tasks = matches!(self.target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
         // The kernel gives these events to two tasks: the running task, and the task in the event's fields. So the
         // program would run twice for one event.
-        let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
-        if has_tasks && &*format.system == "sched" && names_task {
+        let names_task = |format: &EventFormat| {
+            &*format.system == "sched"
+                && ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start))
+        };
+        if has_tasks && format.is_some_and(names_task) {
             return Err("tasks are selected, and each of its events belongs to two tasks".into());
         }
         let ids = match procfs::is_in_first_pid_namespace() {
@@ -79,7 +82,7 @@ impl KernelTarget<'_> {
             cpus: request.cpus.as_ref().map(|cpus| cpus.iter().collect::<BTreeSet<u32>>()),
             cgroups: if let Target::Cgroups(folders) = self.target { folders.len() as u32 } else { 0 },
             ids,
-            chains: self.chains(format, request),
+            chains: format.and_then(|format| self.chains(format, request)),
         })
     }
 
@@ -208,9 +211,8 @@ fn frame_types() -> (Option<NumberIterator>, Option<IdOffsets>) {
 }
 
 /// Returns the kernel's iterator for loops in BPF programs, if an event has frames of an interpreter.
-pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> Option<NumberIterator> {
-    let has_frames = formats.any(|format| format.interpreter_frames_offset().is_some());
-    has_frames.then(|| frame_types().0)?
+pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Format>) -> Option<NumberIterator> {
+    formats.any(Format::has_interpreter_frames).then(|| frame_types().0)?
 }
 
 /// Loads a program that makes paths. Tries three forms until the kernel accepts one: with the kernel's iterator; without

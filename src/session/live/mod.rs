@@ -3,6 +3,7 @@
 pub mod chosen;
 pub mod file_rights;
 pub mod in_kernel;
+pub mod interpreter;
 pub mod kernel_target;
 pub mod pairs;
 pub mod polled;

@@ -141,7 +141,7 @@ impl UnopenedEvents<'_> {
             OwnThreads::LeftOut => target.own(request)?,
             OwnThreads::StartedLeftOut | OwnThreads::Included => Own::NOTHING,
         };
-        Ok(Selection { own, ..target.selection(format, request)? })
+        Ok(Selection { own, ..target.selection(Some(format), request)? })
     }
 
     /// Fails with the reason if this run needs the samples of both events.

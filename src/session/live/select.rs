@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use perf_prof_capture::{EventRequest, Frames, PerfEvent};
 use perf_prof_events::{
     derive::{self, Derived, Presence, Span, SpanRule},
-    event::{EventType, Format, InterpreterFrameUse},
+    event::{EventType, Format, InterpreterFrameUse, OtherFormat, RawData},
 };
 use perf_prof_format::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, system_calls},
@@ -17,8 +17,9 @@ use perf_prof_format::{
     },
     tracefs::EventFormat,
 };
-use perf_prof_system::{output, tracefs::Tracefs};
+use perf_prof_system::tracefs::Tracefs;
 
+use super::interpreter;
 use crate::{
     engine::pump::MOVES,
     plan::{Capture, Switch, Target, live_target},
@@ -66,14 +67,24 @@ impl Selected {
     /// Returns whether the event's samples contain more than the kernel's own records, so that a BPF program has to
     /// write them.
     pub fn needs_program(&self) -> bool {
-        let needs =
-            |format: &Arc<EventFormat>| !format.strings().is_empty() || format.interpreter_frames_offset().is_some();
-        self.format.tracepoint().is_some_and(needs)
+        let has_strings = |format: &Arc<EventFormat>| !format.strings().is_empty();
+        self.format.has_interpreter_frames() || self.format.tracepoint().is_some_and(has_strings)
     }
 
     /// Adds the frames of Python functions to the event's call chain, if its samples can have them.
     fn add_interpreter_frames(&mut self) -> Result<()> {
-        let Format::Tracepoint(format) = &self.format else { return Ok(()) };
+        let format = match &self.format {
+            Format::Tracepoint(format) => format,
+            Format::Other(format) => {
+                if self.spec.grouping == Grouping::Alone && interpreter::can_be_written(&self.request) {
+                    self.request = interpreter::written(&self.request);
+                    self.format =
+                        Format::Other(Arc::new(OtherFormat { raw: RawData::InterpreterFrames, ..(**format).clone() }));
+                }
+                return Ok(());
+            }
+            Format::Span(_) => return Ok(()),
+        };
         match format.with_interpreter_frames() {
             Ok(Some(format)) if self.spec.grouping == Grouping::Alone => {
                 self.format = Format::Tracepoint(format.into())
@@ -112,7 +123,7 @@ pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
     if plan.callchain.python != InterpreterFrameUse::No {
-        tell_missing_interpreter_frames(&selection.events)?;
+        interpreter::tell_missing(&selection.events)?;
     }
     let (system, name) = MOVES;
     if plan.needs_moves() && tracefs.has_event(system, name) {
@@ -168,16 +179,25 @@ impl Selection {
             EventKind::Tracepoint { system, name } => {
                 let before = self.events.len();
                 self.add_tracepoints(spec, tracefs, system, name)?;
-                let has_chain = plan.callchain.every_event == Switch::On || spec.attrs.stack == Stack::On;
-                if has_chain && plan.callchain.python != InterpreterFrameUse::No {
-                    self.events[before..].iter_mut().try_for_each(Selected::add_interpreter_frames)?;
-                }
+                self.add_interpreter_frames(plan, spec, before)?;
             }
             EventKind::Probe(probe) => self.events.extend(probes(plan, spec, probe)?),
             EventKind::Span(span) => self.add_span(plan, spec, &devices::with_numbers(span)?, tracefs)?,
-            EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } => {
+                self.events.push(source(plan, spec, tracefs)?);
+                self.add_interpreter_frames(plan, spec, self.events.len() - 1)?;
+            }
         }
         Ok(())
+    }
+
+    /// Adds the frames of Python functions to the events from an index on, if they have call chains with them.
+    fn add_interpreter_frames(&mut self, plan: &Capture, spec: &EventSpec, from: usize) -> Result<()> {
+        let has_chain = plan.callchain.every_event == Switch::On || spec.attrs.stack == Stack::On;
+        match has_chain && plan.callchain.python != InterpreterFrameUse::No {
+            true => self.events[from..].iter_mut().try_for_each(Selected::add_interpreter_frames),
+            false => Ok(()),
+        }
     }
 
     fn add_tracepoints(&mut self, spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> Result<()> {
@@ -291,23 +311,6 @@ pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
         (Some((index, _)), None) => Some(index),
         _ => None,
     }
-}
-
-/// Reports the events that have no frames of Python functions although the user requested them. Fails if no event has
-/// such frames.
-fn tell_missing_interpreter_frames(selected: &[Selected]) -> Result<()> {
-    let has_frames = |event: &&Selected| {
-        event.format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some())
-    };
-    let missing: Vec<&str> =
-        selected.iter().filter(|event| !has_frames(event)).map(|event| event.request.name.as_str()).collect();
-    let why = "only tracepoints whose fields have a fixed size, and sources that are made of them, have Python frames";
-    match missing.as_slice() {
-        [] => {}
-        names if names.len() == selected.len() => bail!("{}: {why}", names.join(", ")),
-        names => output::say(format_args!("warning: {}: {why}", names.join(", "))),
-    }
-    Ok(())
 }
 
 /// Returns the end of a message about a probe whose file is the name of a folder in the working directory. Without

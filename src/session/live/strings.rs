@@ -1,15 +1,20 @@
 //! Starts the BPF programs that write the records of events with strings. The events are already open.
 
+use std::sync::Arc;
+
 use anyhow::{Result, anyhow};
 use perf_prof_capture::{Capture, EventRequest, Writer};
-use perf_prof_events::derive::source::{add_strings, has_strings};
+use perf_prof_events::{
+    derive::source::{add_strings, has_strings},
+    event::Format,
+};
 use perf_prof_format::{
     spec::{EventKind, EventSpec},
     tracefs::Filter,
 };
 use perf_prof_in_kernel::{
-    load::{self, Refusal, StringWriters, Tracepoint},
-    strings::{KernelTypes, string_program},
+    load::{self, Occasion, Refusal, StringWriters, Tracepoint},
+    strings::{KernelTypes, frames_program, string_program},
 };
 use perf_prof_system::{output, procfs};
 
@@ -56,14 +61,15 @@ pub fn start(
         anyhow!(
             "{}: {} a BPF program, which cannot be started, because {reason}",
             events[at].request.name,
-            if has_frames(&events[at]) { "Python frames need" } else { "str= needs" }
+            if events[at].format.has_interpreter_frames() { "Python frames need" } else { "str= needs" }
         )
     };
     let selected = target.selected_tasks();
     let mut writers =
         StringWriters::new(selected.map_err(|error| failed(first, kernel_target::reason(&error).into()))?);
-    let formats = || written.iter().filter_map(|&at| events[at].format.tracepoint());
-    let (types, iterator) = (kernel_target::path_types(formats()), kernel_target::iterator(formats()));
+    let formats = || written.iter().map(|&at| &events[at].format);
+    let types = kernel_target::path_types(formats().filter_map(Format::tracepoint));
+    let iterator = kernel_target::iterator(formats());
     for &at in &written {
         let event = (&events[at], &requests[at], at);
         let types = KernelTypes { paths: types.as_ref(), iterator };
@@ -79,14 +85,21 @@ fn add(
     (capture, types): (&Capture, KernelTypes<'_>),
 ) -> Result<(), Reason> {
     let ty = event.event_type(capture.layout(at));
-    let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
-    let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
+    let format = ty.format.tracepoint();
+    let filter = request.filter.as_ref().zip(format).map(|(text, format)| Filter::parse(text, format)).transpose()?;
     // The reader leaves out perf-prof's own samples, as it does for all events.
-    let selection = target.selection(format, request)?;
-    let tracepoint = Tracepoint { name: &format.name, id: format.id };
+    let selection = target.selection(format.map(Arc::as_ref), request)?;
+    let (attr, name) = (request.occasion(), ty.format.name());
+    let occasion = match format {
+        Some(format) => Occasion::Tracepoint(Tracepoint { name: &format.name, id: format.id }),
+        None => Occasion::Sample { name: &name, attr: &attr },
+    };
     let mut add = |types: KernelTypes<'_>| {
-        let program = string_program(&ty, filter.as_ref(), &selection, types)?;
-        writers.add(at, tracepoint, &program, capture.outputs(at))
+        let program = match format {
+            Some(_) => string_program(&ty, filter.as_ref(), &selection, types)?,
+            None => frames_program(&selection, types)?,
+        };
+        writers.add(at, occasion, &program, capture.outputs(at))
     };
     let mut iterator = types.iterator;
     let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }));
@@ -98,10 +111,6 @@ fn add(
         added => added,
     };
     added.map_err(|refusal| kernel_target::reason(&refusal).into())
-}
-
-fn has_frames(event: &Selected) -> bool {
-    event.format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some())
 }
 
 /// Reports how many events have no record, because the kernel could not run their programs.

@@ -1,9 +1,9 @@
 //! Limits events to user space if the user may not trace the kernel.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use perf_prof_capture::{EventRequest, PerfEvent};
-use perf_prof_events::event::Format;
+use perf_prof_events::event::{Format, OtherFormat};
 use perf_prof_format::{
     abi::{
         PERF_COUNT_SW_BPF_OUTPUT, PERF_COUNT_SW_CGROUP_SWITCHES, PERF_COUNT_SW_CONTEXT_SWITCHES,
@@ -73,14 +73,14 @@ fn to_user_space(selected: &mut [Selected], tells_sides: impl Fn(&PerfEvent) -> 
     let mut limits = LimitedEvents::default();
     let have_both = selected.iter_mut().filter(|event| has_both_sides(&event.request));
     for event in have_both.filter(|event| tells_sides(&event.request.event)) {
-        let Format::Other(_) = event.format else { continue };
-        let name = event.format.name();
+        let Format::Other(format) = &event.format else { continue };
+        let name = &format.name;
         // If the name already has modifiers or PMU terms, `u` is appended without another colon.
         let mark = if name.contains([':', '/']) { "" } else { ":" };
         let limited = format!("{name}{mark}u");
         (event.request.excluded.kernel, event.request.excluded.hv) = (true, true);
         event.request.name.clone_from(&limited);
-        event.format = Format::other(limited.clone());
+        event.format = Format::Other(Arc::new(OtherFormat { name: limited.clone(), raw: format.raw }));
         limits.events.push(limited);
     }
     limits

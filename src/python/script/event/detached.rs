@@ -10,7 +10,7 @@ use std::{
 };
 
 use perf_prof_events::event::{
-    Context, EventType, Format, Frame, Origin, SpanFormat, SpanPart, SpanTask, reader::KeptFacts,
+    Context, EventType, Format, Frame, Origin, OtherFormat, RawData, SpanFormat, SpanPart, SpanTask, reader::KeptFacts,
 };
 use perf_prof_format::{
     record::{SampleFormat, SampleLayout},
@@ -30,9 +30,9 @@ use super::{
     object,
 };
 
-/// The key in [`CLASSES`]: the system of the tracepoint, the text of its format, the alias, and the sample format of
-/// the attr. For all other events: `None`, the name, the alias, and the sample format.
-type Identity = (Option<String>, String, Option<String>, [u64; 6]);
+/// The key in [`CLASSES`]: the tracepoint's system, the text of its format, the alias, and the sample format of the
+/// attr with a 1 behind it if the raw data is no member. For other events, `None` and the name take the place of system and format.
+type Identity = (Option<String>, String, Option<String>, [u64; 7]);
 
 /// The classes of all events. If a later run in this process has the same events, it uses the same classes.
 static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::new(None);
@@ -181,7 +181,8 @@ pub fn detached_event(py: Python<'_>, event: &EventType, record: &[u8], facts: &
 fn identity(event: &EventType) -> Identity {
     let SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period } =
         event.layout.format;
-    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period];
+    let hides_raw = u64::from(event.format.has_interpreter_frames());
+    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period, hides_raw];
     match &event.format {
         Format::Tracepoint(format) => {
             (Some(format.system.to_string()), format.text().to_owned(), event.alias.clone(), samples)
@@ -200,9 +201,10 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
             Ok(format) => Format::Tracepoint(Arc::new(format)),
             Err(error) => return Err(PyValueError::new_err(error.to_string())),
         },
+        None if samples[6] != 0 => Format::Other(Arc::new(OtherFormat { name: text, raw: RawData::InterpreterFrames })),
         None => Format::other(text),
     };
-    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period] = samples;
+    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period, _] = samples;
     let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period };
     // `max_stack` is not needed, because the frames are already resolved.
     Ok(EventType { alias, format, layout: SampleLayout::from_format(samples), max_stack: None })
