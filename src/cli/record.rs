@@ -7,7 +7,7 @@ use perf_prof_format::spec::{CallGraph, Control, RingSize, Threads, parse_interv
 use perf_prof_session::{
     engine::ExitStatus,
     flight,
-    plan::{self, Callchain, Capture, Clock},
+    plan::{self, Callchain, Capture, Clock, InterpreterFrameUse},
     recorder::{self, Delay, Level, Output, RecordPlan},
 };
 
@@ -78,6 +78,9 @@ pub struct Record {
     /// Record a call chain with every event, with kernel and user frames
     #[arg(short = 'g', help_heading = "Call chains")]
     callchains: bool,
+    /// Like -g, and record the functions of Python programs that CPython runs. Needs the right to load BPF programs
+    #[arg(long, help_heading = "Call chains")]
+    python: bool,
     /// Like -g. HOW selects how user frames are found: `fp` (frame pointers), or `dwarf[,SIZE]` for programs without
     /// frame pointers
     #[arg(long, value_name = "HOW", help_heading = "Call chains")]
@@ -198,6 +201,7 @@ impl Record {
             return Err(OptionError::NoEvent);
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
+        let python = self.python.then_some(InterpreterFrameUse::Yes);
         let verbosity = values::verbosity(self.verbose, self.quiet);
         let mut selection = self.target.selection(self.command);
         let cgroups_of_events = self.cgroup.add_to(&mut selection);
@@ -207,7 +211,7 @@ impl Record {
         let capture = Capture {
             events,
             target,
-            callchain: Callchain::with_all_frames(chains),
+            callchain: Callchain::with_all_frames(chains).with_python(python),
             registers: self.intr_regs.into(),
             switches: self.switch_events.into(),
             namespaces: self.namespaces.into(),

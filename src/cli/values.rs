@@ -69,7 +69,7 @@ impl InKernelOption {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct PythonFramesOption {
     /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native
-    /// frames); for tracepoints and sources, live, and with the right to load BPF programs
+    /// frames). Needs the right to load BPF programs; recordings of `record --python` have them without the option
     #[arg(
         long = "python",
         alias = "python-frames",
@@ -78,13 +78,10 @@ pub struct PythonFramesOption {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "yes",
-        default_value = "no",
-        conflicts_with = "input",
-        hide_default_value = true,
         hide_possible_values = true,
         help_heading = "Output"
     )]
-    pub python_frames: InterpreterFrameUse,
+    pub python_frames: Option<InterpreterFrameUse>,
 }
 
 /// Parses the value of --python.

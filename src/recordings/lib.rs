@@ -40,6 +40,7 @@ pub use format::attr::{Attr, AttrFlag};
 pub use format::bytes::{ByteOrder, ByteReader};
 pub use format::features::{BuildId, ClockData, Compressed, EventDesc, Features, feature_name};
 pub use format::header::{AttrIds, FileHeader, Header, Section};
+pub use format::interpreter_frames::{RecordedFrame, RecordedFrames, RecordedKind};
 pub use format::kernel_mapping::KernelMapping;
 pub use format::layouts::Layouts;
 pub use format::tracing_data::TracingData;

@@ -59,6 +59,8 @@ pub struct RecordedEvent {
     /// The format of the raw data if the event is a tracepoint. `None` for other events, and for a tracepoint if the
     /// recording does not contain its format.
     pub format: Option<Arc<EventFormat>>,
+    /// Whether the raw data of an event that is no tracepoint are the frames of an interpreter.
+    pub has_interpreter_frames: bool,
 }
 
 impl RecordedEvent {
@@ -346,6 +348,10 @@ impl Recording {
             ids: ids.ids.clone(),
             name: described(at, ids).map(|event| event.name.clone()),
             format: formats.get(&ids.attr.config).filter(|_| ids.attr.kind == PERF_TYPE_TRACEPOINT).cloned(),
+            has_interpreter_frames: {
+                let frames = features.interpreter_frames.as_ref();
+                frames.is_some_and(|frames| ids.ids.iter().any(|id| frames.events.contains(id)))
+            },
         };
         let events: Vec<RecordedEvent> = attrs.iter().enumerate().map(event).collect();
         let mut layouts = Layouts::new(&attrs);

@@ -270,3 +270,47 @@ while not os.path.exists(sys.argv[1]) and time.time() < end:
     let (all, naps) = (chains.values().sum::<u64>(), chains.get("nap:3 turn:5 <module>:8").copied().unwrap_or(0));
     assert!(all >= 1000 && naps * 100 >= all * 95, "{naps} of {all}: {chains:?}");
 }
+
+/// Copies an interpreter and the busy program into a folder. Returns the paths of both, and the folder of the interpreter's modules.
+fn copied(python: &Path, folder: &Path) -> (String, String, String) {
+    let [copy, program] = ["python3", "busy_functions.py"].map(|name| folder.join(name));
+    fs::copy(fs::canonicalize(python).unwrap(), &copy).unwrap();
+    fs::copy(BUSY, &program).unwrap();
+    let prefix = Command::new(python).args(["-c", "import sys; print(sys.base_prefix)"]).output().unwrap();
+    (copy.display().to_string(), program.display().to_string(), stdout(&prefix).trim().to_owned())
+}
+
+#[test]
+fn a_recording_names_functions_without_the_interpreter_and_the_program() {
+    needs([Need::Bpf, Need::Python]);
+    for ((minor, is_shared), python) in interpreters() {
+        let folder = TempDir::new().unwrap();
+        let (copy, program, prefix) = copied(&python, folder.path());
+        let [recording, done, script] = ["perf.data", "done", "chains.py"].map(|name| folder.path().join(name));
+        fs::write(&script, CHAINS.replace("EVENT", "profile")).unwrap();
+        let path = |path: &Path| path.display().to_string();
+        // The program ends after the recording began and had time.
+        let done_at = path(&done);
+        let ends = format!("PYTHONHOME={prefix} {copy} {program} {done_at} & sleep 4; touch {done_at}; wait");
+        let args =
+            ["record", "--python", "-F", "997", "-e", "profile", "-o", &path(&recording), "--", "sh", "-c", &ends];
+        let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::remove_file(&copy).unwrap();
+        fs::remove_file(folder.path().join("busy_functions.py")).unwrap();
+        let args = ["python", "--input", &path(&recording), "-e", "profile", &path(&script), &done_at];
+        let replayed = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
+        let (mut told, mut all) = (0, 0);
+        for line in replayed.lines() {
+            let (count, chain) = line.split_once(' ').unwrap();
+            let count: u64 = count.parse().unwrap();
+            all += count;
+            told += if chain.starts_with("spin:8 ") && chain.ends_with(" <module>:31") { count } else { 0 };
+        }
+        assert!(all > 100 && told * 100 >= all * 98, "3.{minor} {is_shared}: {told} of {all}: {replayed}");
+        let shown = stdout(&perf_prof(&["trace", "--input", &path(&recording), "--python=only"]).output().unwrap());
+        let lines: Vec<&str> = shown.lines().collect();
+        let spins = lines.windows(2).find(|lines| lines[1].contains(" spin (busy_functions.py:8)"));
+        assert!(spins.is_some_and(|lines| lines[0].contains("profile:")), "{}", &shown[..shown.len().min(3000)]);
+    }
+}

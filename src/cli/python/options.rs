@@ -206,7 +206,7 @@ pub struct Options {
     #[arg(long, value_name = "HOW", num_args = 0..=1, help_heading = "Call chains")]
     pub call_graph: Option<Option<CallGraph>>,
     /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native
-    /// frames); for tracepoints and sources, live, and with the right to load BPF programs
+    /// frames). Needs the right to load BPF programs; recordings of `record --python` have them without the option
     #[arg(
         long = "python-frames",
         value_name = "yes|only|no",
@@ -214,13 +214,10 @@ pub struct Options {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "yes",
-        default_value = "no",
-        conflicts_with = "input",
-        hide_default_value = true,
         hide_possible_values = true,
         help_heading = "Call chains"
     )]
-    pub python_frames: InterpreterFrameUse,
+    pub python_frames: Option<InterpreterFrameUse>,
     /// Record user frames [--no-user-callchain: do not]
     #[arg(long, overrides_with = "no_user_callchain", help_heading = "Call chains")]
     pub user_callchain: bool,

@@ -65,7 +65,7 @@ pub struct Needs {
     /// How user frames are found; `None` if the events need no callchains.
     pub chains: Option<CallGraph>,
     /// Whether callchains contain the frames of Python functions.
-    pub python: InterpreterFrameUse,
+    pub python: Option<InterpreterFrameUse>,
     /// How often the command prints while it runs.
     pub interval: Option<Duration>,
     /// On if each live sample must contain the cgroup of its task.

@@ -283,7 +283,7 @@ impl Context {
             ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
             ProcessRecords::Live | ProcessRecords::Recording => self.with_symbols(tell),
         }
-        self.with_interpreters(|run| run.interpreters.ended(pid));
+        self.with_interpreters(|interpreters| interpreters.ended(pid));
         self.symbol_changes.fetch_add(1, Relaxed);
     }
 
@@ -346,7 +346,7 @@ impl Context {
             tasks.belongs(tid, pid);
         });
         if ppid != pid {
-            self.with_interpreters(|run| run.interpreters.forked(ppid as u32, pid as u32));
+            self.with_interpreters(|interpreters| interpreters.forked(ppid as u32, pid as u32));
         }
         // At the time 0, recorders write a fork record for each task that exists already.
         if time == 0 {

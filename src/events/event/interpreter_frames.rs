@@ -60,11 +60,50 @@ impl std::str::FromStr for InterpreterFrameUse {
 #[derive(Debug)]
 pub struct RunInterpreters {
     how: InterpreterFrameUse,
-    /// The processes that run an interpreter.
-    pub interpreters: Interpreters,
+    names: FrameNames,
     frames: FxHashMap<(u32, InterpreterFrame), Arc<Frame>>,
     frame_bytes: usize,
 }
+
+/// Where the names of functions are.
+#[derive(Debug)]
+enum FrameNames {
+    /// In the processes.
+    Running(Interpreters),
+    /// In a recording.
+    Recorded(ToldFrames),
+}
+
+/// What frames stand for. The key has the number of the process's interpreter.
+pub type ToldFrames = FxHashMap<(u32, InterpreterFrame), ToldFrame>;
+
+/// What a frame stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldFrame {
+    /// What kind of frame it is. `None` if the functions of the sample are not known, for the reason in `frame`.
+    pub kind: Option<FrameKind>,
+    /// The frame that call chains have in its place, if they have one.
+    pub frame: Option<Arc<Frame>>,
+}
+
+impl ToldFrame {
+    /// Returns whether the name is that of a function, so that it stays the same.
+    fn is_final(&self) -> bool {
+        self.kind.is_some() && self.frame.as_ref().is_none_or(|frame| &*frame.dso != NO_FILE)
+    }
+
+    /// Returns the frame of a function of a process. `line` has the path of its file too. Without a path, `name` is the reason why the
+    /// function has no name.
+    pub fn function(pid: u32, instruction: u64, name: &Arc<str>, line: (&Arc<str>, Option<u32>)) -> Arc<Frame> {
+        let (file, line) = line;
+        let dso = Path::new(&**file).file_name().map(|name| name.to_string_lossy());
+        let srcline = line.map(|line| (Arc::clone(file), line));
+        frame_of(pid as i32, instruction, Arc::clone(name), dso.as_deref().unwrap_or(file), srcline)
+    }
+}
+
+/// What stands in place of a file for functions without names.
+const NO_FILE: &str = "[python]";
 
 /// The functions that an interpreter ran when a sample was taken, and how they are placed in the call chain.
 pub(super) struct Functions {
@@ -79,23 +118,60 @@ type Section = Vec<Arc<Frame>>;
 impl RunInterpreters {
     /// Creates a value without cached frames.
     pub fn new(how: InterpreterFrameUse, interpreters: Interpreters) -> RunInterpreters {
-        RunInterpreters { how, interpreters, frames: FxHashMap::default(), frame_bytes: 0 }
+        RunInterpreters { how, names: FrameNames::Running(interpreters), frames: FxHashMap::default(), frame_bytes: 0 }
+    }
+
+    /// Creates a value with the frames of a recording.
+    pub fn recorded(how: InterpreterFrameUse, frames: ToldFrames) -> RunInterpreters {
+        RunInterpreters { how, names: FrameNames::Recorded(frames), frames: FxHashMap::default(), frame_bytes: 0 }
+    }
+
+    /// Returns the processes that have an interpreter. `None` in a replay.
+    pub fn running(&mut self) -> Option<&mut Interpreters> {
+        match &mut self.names {
+            FrameNames::Running(interpreters) => Some(interpreters),
+            FrameNames::Recorded(_) => None,
+        }
+    }
+
+    /// Notes what the frames of a sample stand for, up to `most` frames in all.
+    pub fn tell(&mut self, sample: &Sample<'_>, told: &mut ToldFrames, most: usize) {
+        let Some(Some(found)) = found(sample) else { return };
+        let (pid, number, time) = (sample.pid_tid().0, found.interpreter, sample.time());
+        let is_known = |told: &ToldFrames, frame: &InterpreterFrame| {
+            let known = told.get(&(number, *frame));
+            known.map_or(told.len() >= most, ToldFrame::is_final)
+        };
+        if found.iter().all(|frame| is_known(told, &frame)) {
+            return;
+        }
+        self.read(pid, &found, time);
+        for frame in found.iter() {
+            if !is_known(told, &frame) {
+                told.insert((number, frame), self.told((pid, number), &frame, time));
+            }
+        }
+    }
+
+    /// Reads the functions of frames, unless they are known.
+    fn read(&mut self, pid: i32, found: &InterpreterFrames<'_>, time: u64) {
+        let number = found.interpreter;
+        if let FrameNames::Running(interpreters) = &mut self.names {
+            let unknown = found.iter().filter(|frame| !self.frames.contains_key(&(number, *frame)));
+            interpreters.read(pid as u32, number, unknown, time);
+        }
     }
 
     /// Reads the functions that the interpreter ran in a sample. Returns `None` if the event records none.
     pub(super) fn functions(&mut self, sample: &Sample<'_>) -> Option<Functions> {
         let pid = sample.pid_tid().0;
-        let format = &sample.event.format;
-        if !format.has_interpreter_frames() {
-            return None;
-        }
-        let found = match format.tracepoint() {
-            Some(format) => format.interpreter_frames(sample.raw()),
-            None => InterpreterFrames::without_fields(sample.raw()),
-        };
+        let found = found(sample)?;
         // When a process executes another program, BPF programs look for its threads in the former one for a moment.
-        let is_present = |found: &InterpreterFrames<'_>| {
-            found.state != Some(FramesState::NoThread) || self.interpreters.runs(pid as u32, found.interpreter)
+        let is_present = |found: &InterpreterFrames<'_>| match &self.names {
+            FrameNames::Running(interpreters) => {
+                found.state != Some(FramesState::NoThread) || interpreters.runs(pid as u32, found.interpreter)
+            }
+            FrameNames::Recorded(_) => true,
         };
         Some(match found.filter(is_present) {
             Some(found) => {
@@ -103,26 +179,30 @@ impl RunInterpreters {
                 Functions { sections, how: self.how, rest: Rest::Appended }
             }
             None => Functions {
-                sections: [vec![mark(pid, self.interpreters.unknown(pid as u32))]].into(),
+                sections: [vec![mark(pid, self.unknown(pid))]].into(),
                 how: InterpreterFrameUse::Yes,
                 rest: Rest::LeftOut,
             },
         })
     }
 
+    /// Returns why a process has no interpreter.
+    fn unknown(&self, pid: i32) -> Unnamed {
+        match &self.names {
+            FrameNames::Running(interpreters) => interpreters.unknown(pid as u32),
+            FrameNames::Recorded(_) => Unnamed::NotKnown,
+        }
+    }
+
     fn sections(&mut self, pid: i32, found: &InterpreterFrames<'_>, time: u64) -> VecDeque<Section> {
         let number = found.interpreter;
-        let unknown = found.iter().filter(|frame| !self.frames.contains_key(&(number, *frame)));
-        self.interpreters.read(pid as u32, number, unknown, time);
+        self.read(pid, found, time);
         let mut sections = VecDeque::from([Section::new()]);
         for frame in found.iter() {
-            let kind = match self.interpreters.kind(pid as u32, number, frame.mark) {
-                Ok(kind) => kind,
-                Err(reason) => return [vec![mark(pid, reason)]].into(),
-            };
-            let section = sections.back_mut();
-            if let (Some(section), FrameKind::Function | FrameKind::Entry) = (section, kind) {
-                section.extend(self.frame((pid, number), &frame, time));
+            let ToldFrame { kind, frame } = self.told((pid, number), &frame, time);
+            let Some(kind) = kind else { return [frame.into_iter().collect()].into() };
+            if let Some(section) = sections.back_mut() {
+                section.extend(frame);
             }
             if kind != FrameKind::Function {
                 sections.push_back(Section::new());
@@ -144,19 +224,32 @@ impl RunInterpreters {
         sections
     }
 
-    /// Returns the frame of a function. `None` if the function is the interpreter's own.
+    /// Returns what a frame stands for.
+    fn told(&mut self, (pid, number): (i32, u32), frame: &InterpreterFrame, time: u64) -> ToldFrame {
+        let unknown = |reason| ToldFrame { kind: None, frame: Some(mark(pid, reason)) };
+        let kind = match &self.names {
+            FrameNames::Running(interpreters) => interpreters.kind(pid as u32, number, frame.mark),
+            FrameNames::Recorded(frames) => {
+                return frames.get(&(number, *frame)).cloned().unwrap_or_else(|| unknown(Unnamed::NotRecorded));
+            }
+        };
+        match kind {
+            Ok(FrameKind::Boundary) => ToldFrame { kind: Some(FrameKind::Boundary), frame: None },
+            Ok(kind) => ToldFrame { kind: Some(kind), frame: self.frame((pid, number), frame, time) },
+            Err(reason) => unknown(reason),
+        }
+    }
+
+    /// Returns the frame of a function. Returns `None` for functions that belong to the interpreter itself.
     fn frame(&mut self, (pid, number): (i32, u32), frame: &InterpreterFrame, time: u64) -> Option<Arc<Frame>> {
         let key = (number, *frame);
         if let Some(known) = self.frames.get(&key) {
             return Some(Arc::clone(known));
         }
-        let made = match self.interpreters.function(pid as u32, number, frame, time) {
+        let made = match self.running()?.function(pid as u32, number, frame, time) {
             Ok((function, _)) if python::is_internal(&function) => return None,
             Ok((function, line)) => {
-                let name = Path::new(&*function.file).file_name().map(|name| name.to_string_lossy());
-                let dso = name.as_deref().unwrap_or(&function.file);
-                let srcline = line.map(|line| (Arc::clone(&function.file), line));
-                frame_of(pid, frame.instruction, Arc::clone(&function.name), dso, srcline)
+                ToldFrame::function(pid as u32, frame.instruction, &function.name, (&function.file, line))
             }
             Err(reason) => return Some(mark(pid, reason)),
         };
@@ -177,27 +270,46 @@ fn frame_of(pid: i32, addr: u64, symbol: Arc<str>, dso: &str, srcline: Option<(A
     Arc::new(Frame { addr, symbol, offset: 0, origin, dso: dso.into(), dso_offset: 0, srcline, slot })
 }
 
+/// Returns the frames in a sample. `None` if its event has none; `Some(None)` if the program has read none.
+fn found<'a>(sample: &Sample<'a>) -> Option<Option<InterpreterFrames<'a>>> {
+    let format = &sample.event.format;
+    format.has_interpreter_frames().then(|| match format.tracepoint() {
+        Some(format) => format.interpreter_frames(sample.raw()),
+        None => InterpreterFrames::without_fields(sample.raw()),
+    })
+}
+
 /// Returns a frame that says why functions are missing: `[python: REASON]`.
 fn mark(pid: i32, reason: Unnamed) -> Arc<Frame> {
-    frame_of(pid, 0, format!("[python: {reason}]").into(), "[python]", None)
+    frame_of(pid, 0, format!("[python: {reason}]").into(), NO_FILE, None)
 }
 
 impl Context {
     /// Notes a mapping of a process, if the run uses side-band records about processes.
     pub fn mapped(&self, pid: u32, time: u64, mapping: &Mapping) {
         self.with_followed(|symbols| symbols.mmap(pid, time, mapping));
-        self.with_interpreters(|run| run.interpreters.mapped(pid, mapping));
+        self.with_interpreters(|interpreters| interpreters.mapped(pid, mapping));
     }
 
-    /// Adds the frames of these interpreters to call chains from now on. Looks for interpreters in all processes.
+    /// Adds the frames of these interpreters to call chains from now on. Looks for interpreters in all processes that run.
     pub fn follow_interpreters(&self, mut run: RunInterpreters) {
-        procfs::processes().into_iter().for_each(|pid| run.interpreters.find(pid));
+        if let Some(interpreters) = run.running() {
+            procfs::processes().into_iter().for_each(|pid| interpreters.find(pid));
+        }
         *self.interpreters.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
     }
 
-    /// Calls `work` with the interpreters, if the run has any.
-    pub(super) fn with_interpreters(&self, work: impl FnOnce(&mut RunInterpreters)) {
-        self.interpreters.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(work);
+    /// Calls `work` with the interpreters of processes that run, if there are any.
+    pub(super) fn with_interpreters(&self, work: impl FnOnce(&mut Interpreters)) {
+        let mut run = self.interpreters.lock().unwrap_or_else(PoisonError::into_inner);
+        run.as_mut().and_then(RunInterpreters::running).map(work);
+    }
+
+    /// Notes what the frames of interpreters in a sample stand for, up to `most` frames in all. The caller must meet the conditions of
+    /// [`Context::with_symbols`].
+    pub fn tell_interpreter_frames(&self, sample: &Sample<'_>, told: &mut ToldFrames, most: usize) {
+        let mut run = self.interpreters.lock().unwrap_or_else(PoisonError::into_inner);
+        run.iter_mut().for_each(|run| run.tell(sample, told, most));
     }
 
     /// Reads the functions that the interpreter ran in a sample. The caller must meet the conditions of

@@ -34,7 +34,7 @@ pub use columns::{Column, Columns, FieldList, FieldsError};
 pub use context::{Context, FoundOffset, Processes};
 pub use data_source::{NO_DATA_SOURCE, data_source_text};
 pub use endings::StackEndings;
-pub use interpreter_frames::{InterpreterFrameUse, RunInterpreters};
+pub use interpreter_frames::{InterpreterFrameUse, RunInterpreters, ToldFrame, ToldFrames};
 pub use json::write_json;
 pub use line::{LineContext, LineParts, UNKNOWN_COMM, write_date, write_frames, write_line, write_text};
 pub use name_filter::{NamedSamples, Names};

@@ -55,3 +55,6 @@ pub const EVENT_UPDATE_CPUS: u64 = 3;
 /// `FEAT_META_INFO` of simpleperf (`simpleperf/record_file.h` of Android): the number of a feature section that perf does
 /// not know.
 pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;
+
+/// The number of a feature section that only perf-prof writes and reads: what the frames of interpreters in samples stand for.
+pub const HEADER_INTERPRETER_FRAMES: u32 = 200;

@@ -7,6 +7,7 @@ use super::{
     attr::Attr,
     bytes::{ByteOrder, ByteReader},
     header::{FileHeader, Section, section},
+    interpreter_frames::RecordedFrames,
     tracing_data::TracingData,
 };
 use crate::{error::PerfDataError, input::random_access::Input, limits::MemoryLimit};
@@ -43,6 +44,8 @@ pub struct Features {
     pub finished: Option<u64>,
     /// How the records are compressed. `None` if they are not compressed.
     pub compressed: Option<Compressed>,
+    /// What the frames of interpreters stand for.
+    pub interpreter_frames: Option<RecordedFrames>,
 }
 
 /// The description of an event (HEADER_EVENT_DESC).
@@ -105,13 +108,14 @@ pub fn feature_name(bit: u32) -> String {
         HEADER_CLOCK_DATA => "CLOCK_DATA",
         HEADER_DIR_FORMAT => "DIR_FORMAT",
         HEADER_COMPRESSED => "COMPRESSED",
+        HEADER_INTERPRETER_FRAMES => "the table of interpreters' frames",
         other => return format!("feature {other}"),
     };
     name.to_owned()
 }
 
 /// The features that are read. Other features are skipped, because their contents are not needed.
-const READ: [u32; 14] = [
+const READ: [u32; 15] = [
     HEADER_TRACING_DATA,
     HEADER_BUILD_ID,
     HEADER_HOSTNAME,
@@ -126,6 +130,7 @@ const READ: [u32; 14] = [
     HEADER_DIR_FORMAT,
     HEADER_COMPRESSED,
     HEADER_SIMPLEPERF_META_INFO,
+    HEADER_INTERPRETER_FRAMES,
 ];
 
 const CUT_OFF: &str = "it is cut off";
@@ -200,6 +205,7 @@ impl Features {
                 self.cmdline = (0..count).map_while(|_| read.sized_text()).collect();
             }
             HEADER_EVENT_DESC => self.events = event_descs(read)?,
+            HEADER_INTERPRETER_FRAMES => self.interpreter_frames = Some(RecordedFrames::read(read)?),
             // The times are 0 if the recorder did not read the times of the samples.
             HEADER_SAMPLE_TIME => {
                 self.sample_time = Some((read.u64()?, read.u64()?)).filter(|&(_, last)| last != 0);

@@ -5,6 +5,7 @@ pub mod bytes;
 pub mod features;
 pub mod first_records;
 pub mod header;
+pub mod interpreter_frames;
 pub mod kernel_mapping;
 pub mod layouts;
 pub mod pipe_header;

@@ -8,8 +8,9 @@ use perf_prof_format::{
         perf_data::{
             HEADER_ARCH, HEADER_BUILD_ID, HEADER_CLOCK_DATA, HEADER_CLOCKID, HEADER_CMDLINE, HEADER_COMPRESSED,
             HEADER_CPU_TOPOLOGY, HEADER_CPUDESC, HEADER_CPUID, HEADER_DIR_FORMAT, HEADER_EVENT_DESC, HEADER_GROUP_DESC,
-            HEADER_HOSTNAME, HEADER_NRCPUS, HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE, HEADER_PMU_MAPPINGS,
-            HEADER_SAMPLE_TIME, HEADER_TOTAL_MEM, HEADER_TRACING_DATA, HEADER_VERSION, PERF_DIR_VERSION,
+            HEADER_HOSTNAME, HEADER_INTERPRETER_FRAMES, HEADER_NRCPUS, HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE,
+            HEADER_PMU_MAPPINGS, HEADER_SAMPLE_TIME, HEADER_TOTAL_MEM, HEADER_TRACING_DATA, HEADER_VERSION,
+            PERF_DIR_VERSION,
         },
     },
     record::EventAttr,
@@ -17,6 +18,7 @@ use perf_prof_format::{
 };
 
 use super::{Dso, DsoOwner, Dsos, Level, TracingData, attr, compress::PIECE};
+use crate::RecordedFrames;
 
 /// The content of one feature section.
 #[derive(Clone, Debug)]
@@ -73,6 +75,8 @@ pub enum Feature<'a> {
     ClockResolution(u64),
     /// The relation of the samples' clock to the time of day.
     ClockData(ClockData),
+    /// What the frames of interpreters stand for.
+    InterpreterFrames(&'a RecordedFrames),
 }
 
 /// The CPUs of each package, core and die. A list of CPUs is a text such as `0-3`.
@@ -155,6 +159,10 @@ impl Feature<'_> {
             Feature::BuildIds(dsos) => {
                 build_ids(out, dsos);
                 HEADER_BUILD_ID
+            }
+            Feature::InterpreterFrames(frames) => {
+                frames.write(out);
+                HEADER_INTERPRETER_FRAMES
             }
             Feature::Hostname(text) => string(out, text, HEADER_HOSTNAME),
             Feature::OsRelease(text) => string(out, text, HEADER_OSRELEASE),

@@ -31,7 +31,7 @@ use crate::{
         select::Selected,
         strings,
     },
-    plan,
+    plan::{self, InterpreterFrameUse},
     recorder::{self, Command, Control, Delay, Destination, Output},
 };
 
@@ -56,6 +56,11 @@ pub fn run_with(
 /// Selects the events of a plan, and checks whether dumps can be written.
 pub(super) fn choose(plan: &FlightPlan) -> Result<ChosenEvents> {
     let capture = &plan.record.capture;
+    if capture.callchain.live_python() != InterpreterFrameUse::No {
+        bail!(
+            "--python: dumps have no names of Python functions; record without --before, --overwrite and --switch-output-event"
+        );
+    }
     let chosen = ChosenEvents::select(capture)?.recorded(capture)?;
     recorder::check(&chosen.events)?;
     check_output(plan)?;

@@ -89,7 +89,7 @@ impl KernelTarget<'_> {
     /// Returns the call chains of an event that the program stores: only those that the kernel itself can follow.
     fn chains(&self, format: &EventFormat, request: &EventRequest) -> Option<Chains> {
         let chains = self.capture.callchain;
-        let of_kernel = chains.how == CallGraph::FramePointer && chains.python == InterpreterFrameUse::No;
+        let of_kernel = chains.how == CallGraph::FramePointer && chains.live_python() == InterpreterFrameUse::No;
         let Callchain { kernel, user, max_stack } = request.callchain.filter(|_| of_kernel)?;
         // The samples of these events contain the registers of the process, so they have no kernel frames
         // (perf_syscall_enter() in kernel/trace/trace_syscalls.c). A program gets other registers.

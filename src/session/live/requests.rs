@@ -351,7 +351,7 @@ pub fn mappings(plan: &plan::Capture, requests: &[EventRequest]) -> Mappings {
             || has_ip && !request.excluded.user
             || sample_type & stack == stack
     };
-    let has_interpreters = plan.callchain.python != plan::InterpreterFrameUse::No;
+    let has_interpreters = plan.callchain.live_python() != plan::InterpreterFrameUse::No;
     if has_interpreters || requests.iter().any(has_user_frames) { Mappings::Delivered } else { Mappings::Ignored }
 }
 
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(told(&clock(PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER, kernel)), Mappings::Delivered);
         let callchain = Callchain { kernel: Frames::Sampled, user: Frames::Sampled, max_stack: None };
         assert_eq!(told(&EventRequest { callchain: Some(callchain), ..tracepoint.clone() }), Mappings::Delivered);
-        let callchain = plan.callchain.with_python(plan::InterpreterFrameUse::Yes);
+        let callchain = plan.callchain.with_python(Some(plan::InterpreterFrameUse::Yes));
         assert_eq!(mappings(&plan::Capture { callchain, ..plan }, &[tracepoint]), Mappings::Delivered);
     }
 }

@@ -122,7 +122,7 @@ pub struct Selection {
 pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
-    if plan.callchain.python != InterpreterFrameUse::No {
+    if plan.callchain.live_python() != InterpreterFrameUse::No {
         interpreter::tell_missing(&selection.events)?;
     }
     let (system, name) = MOVES;
@@ -194,7 +194,7 @@ impl Selection {
     /// Adds the frames of Python functions to the events from an index on, if they have call chains with them.
     fn add_interpreter_frames(&mut self, plan: &Capture, spec: &EventSpec, from: usize) -> Result<()> {
         let has_chain = plan.callchain.every_event == Switch::On || spec.attrs.stack == Stack::On;
-        match has_chain && plan.callchain.python != InterpreterFrameUse::No {
+        match has_chain && plan.callchain.live_python() != InterpreterFrameUse::No {
             true => self.events[from..].iter_mut().try_for_each(Selected::add_interpreter_frames),
             false => Ok(()),
         }

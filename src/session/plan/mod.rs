@@ -251,8 +251,8 @@ pub struct Callchain {
     pub user: Option<Switch>,
     /// On if call chains include the frames of the kernel. `None` if the user did not specify this.
     pub kernel: Option<Switch>,
-    /// Whether call chains have the frames of Python functions.
-    pub python: InterpreterFrameUse,
+    /// Whether call chains have the frames of Python functions. `None` if the user did not specify this.
+    pub python: Option<InterpreterFrameUse>,
 }
 
 impl Callchain {
@@ -266,17 +266,26 @@ impl Callchain {
     /// Returns the settings for the frames of all call chains. With `how`, every event has call chains. Without `how`,
     /// only the events that request call chains have them.
     pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
-        let python = InterpreterFrameUse::No;
-        Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel, python }
+        Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel, python: None }
     }
 
     /// Sets whether call chains contain the frames of Python functions. If so, every event has a call chain.
-    pub fn with_python(self, python: InterpreterFrameUse) -> Callchain {
-        if python == InterpreterFrameUse::No {
-            return self;
+    pub fn with_python(self, python: Option<InterpreterFrameUse>) -> Callchain {
+        if let None | Some(InterpreterFrameUse::No) = python {
+            return Callchain { python, ..self };
         }
         let all = Some(Switch::On);
         Callchain { every_event: Switch::On, user: self.user.or(all), kernel: self.kernel.or(all), python, ..self }
+    }
+
+    /// Returns which frames call chains of running processes have.
+    pub fn live_python(&self) -> InterpreterFrameUse {
+        self.python.unwrap_or(InterpreterFrameUse::No)
+    }
+
+    /// Returns which frames call chains of a recording have.
+    pub fn recorded_python(&self) -> InterpreterFrameUse {
+        self.python.unwrap_or(InterpreterFrameUse::Yes)
     }
 }
 

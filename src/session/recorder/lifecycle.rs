@@ -11,7 +11,7 @@ use perf_prof_format::{
     spec::{CallGraph, EventKind, Grouping},
 };
 use perf_prof_recordings::{
-    StoredIndex,
+    RecordedFrame, RecordedFrames, StoredIndex,
     write::{
         Dsos, FINISHED_ROUND, Feature, Features, ForeignIdRule, ForeignIds, Known, Stream, Synthesis, Tally,
         WriteError, directory,
@@ -21,7 +21,7 @@ use perf_prof_system::{folder::Folder, output, procfs, tracefs::Tracefs, workloa
 
 use super::{
     container::{Container, Destination},
-    existing_state, machine,
+    existing_state, frame_names, machine,
 };
 use crate::{
     live::{
@@ -42,6 +42,8 @@ pub struct RecordingWriter {
     stray: Option<usize>,
     strays: Option<ForeignIds>,
     features: Features,
+    /// The events with frames of interpreters, if there are any.
+    frames: Option<RecordedFrames>,
     dsos: Dsos,
     trailer: TrailerLayout,
     failure: Option<WriteError>,
@@ -213,9 +215,13 @@ impl RecordingWriter {
         attrs.extend(made.map(|made| made.attr.clone()));
         formats.extend(made.map(|made| (made.system.to_owned(), made.format.to_owned())));
         let (stray, strays) = strays(&attrs, selected, &destination, capture);
+        let frames = frame_names::without_names(selected, |at| attrs.get(at)?.ids.first().copied());
         attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, requests::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
+        if let Some(frames) = &frames {
+            features.set(&Feature::InterpreterFrames(frames));
+        }
         if attrs.iter().any(|event| event.grouping != Grouping::Alone) {
             features.set(&Feature::Groups(&attrs));
         }
@@ -241,7 +247,15 @@ impl RecordingWriter {
             container.stream().set_foreign_ids(strays.clone());
         }
         let (dsos, trailer) = (Dsos::default(), capture.trailer());
-        Ok(RecordingWriter { container, attrs, stray, strays, features, dsos, trailer, failure: None })
+        Ok(RecordingWriter { container, attrs, stray, strays, features, frames, dsos, trailer, failure: None })
+    }
+
+    /// Sets what the frames of interpreters stand for.
+    pub fn name_frames(&mut self, named: Vec<RecordedFrame>) {
+        if let Some(frames) = &mut self.frames {
+            frames.frames = named;
+            self.features.set(&Feature::InterpreterFrames(frames));
+        }
     }
 
     /// Sets how many bytes are collected before they are written.

@@ -4,6 +4,7 @@ mod build_ids;
 mod container;
 mod control;
 mod existing_state;
+mod frame_names;
 mod lifecycle;
 mod machine;
 mod plan;
@@ -16,6 +17,7 @@ pub use run::{Recorded, end_command, run, run_with};
 
 pub use container::Destination;
 pub use control::{Command, Control};
+pub use frame_names::{FrameNames, told};
 pub use lifecycle::{
     MadeEvent, RecordingWriter, Subject, Summary, bytes, check, existing, with_members_of_recordings,
     with_members_of_scripts,

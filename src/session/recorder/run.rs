@@ -28,6 +28,7 @@ use perf_prof_system::{
 use super::{
     container::Destination,
     control::{Command, Control},
+    frame_names::FrameNames,
     lifecycle::{self, RecordingWriter, Subject},
     plan::{Delay, Output, RecordPlan},
     tee::{AfterFailure, RecordingTee},
@@ -49,7 +50,7 @@ use crate::{
         select::Selected,
         strings, workload_end,
     },
-    plan,
+    plan::{self, InterpreterFrameUse},
 };
 
 /// The default limit, in bytes, for the memory of records that are not written yet.
@@ -96,18 +97,7 @@ pub fn run_with(
     signals: impl FnOnce() -> Result<Signals>,
     begun: impl FnOnce(),
 ) -> Result<Recorded> {
-    let destination = match (&plan.output, &plan.threads) {
-        (Output::File(path), None) => Destination::File(path.clone(), plan.compression),
-        (Output::File(path), Some(_)) => Destination::Directory(path.clone(), plan.compression),
-        (Output::Stdout, _) => Destination::Pipe(plan.compression),
-    };
-    destination.check()?;
-    if plan.output == Output::Stdout && io::stdout().is_terminal() {
-        bail!(
-            "-o -: a recording is binary and cannot be shown on a terminal; add `| perf-prof script -i -`, or give a \
-             file with -o"
-        )
-    }
+    let destination = destination(plan)?;
     let chosen = ChosenEvents::select(&plan.capture)?.recorded(&plan.capture)?;
     lifecycle::check(&chosen.events)?;
     let signals = &signals()?;
@@ -153,6 +143,7 @@ pub fn run_with(
     drop(closing);
     recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
     let mut source = RecordingTee::new(capture, AfterFailure::Stop);
+    source.name_frames(FrameNames::new(&writers, &selected, &source.source));
     let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
         Ok(shared) => shared,
         Err(error) => {
@@ -170,6 +161,31 @@ pub fn run_with(
     let signal = recorder.run();
     let status = ExitStatus(end_command(recorder.workload.take(), signal));
     Ok(Recorded { status, failure: recorder.finish(plan)? })
+}
+
+/// Returns where the recording is written. Fails if it cannot be there.
+fn destination(plan: &RecordPlan) -> Result<Destination> {
+    let destination = match (&plan.output, &plan.threads) {
+        (Output::File(path), None) => Destination::File(path.clone(), plan.compression),
+        (Output::File(path), Some(_)) => Destination::Directory(path.clone(), plan.compression),
+        (Output::Stdout, _) => Destination::Pipe(plan.compression),
+    };
+    destination.check()?;
+    if plan.capture.callchain.live_python() != InterpreterFrameUse::No
+        && (plan.output == Output::Stdout || plan.threads.is_some())
+    {
+        bail!(
+            "--python: the names of Python functions are written at the end of a file, by one thread; use neither `-o -` \
+             nor --threads"
+        )
+    }
+    if plan.output == Output::Stdout && io::stdout().is_terminal() {
+        bail!(
+            "-o -: a recording is binary and cannot be shown on a terminal; add `| perf-prof script -i -`, or give a \
+             file with -o"
+        )
+    }
+    Ok(destination)
 }
 
 fn begin(

@@ -12,7 +12,7 @@ use std::{
 use perf_prof_format::record::{Batch, LossCounts, Source, Wait};
 use perf_prof_system::output;
 
-use super::lifecycle::RecordingWriter;
+use super::{frame_names::FrameNames, lifecycle::RecordingWriter};
 
 /// The minimum length of a round. After a round has ended, perf may sort its records. The kernel may be interrupted
 /// after it has read a record's time and before it reserves the record's place in the ring. A round has to be longer
@@ -25,6 +25,8 @@ pub struct RecordingTee<S> {
     /// The source of the records.
     pub source: S,
     recording: Option<RecordingWriter>,
+    /// The names of the frames of interpreters, if samples have such frames.
+    names: Option<FrameNames>,
     rounds: Rounds,
     then: AfterFailure,
     /// True if a failure was already reported and handled.
@@ -43,13 +45,19 @@ pub enum AfterFailure {
 impl<S: Source> RecordingTee<S> {
     /// Creates the source without a recording.
     pub fn new(source: S, then: AfterFailure) -> Self {
-        Self { source, recording: None, rounds: Rounds::new(Instant::now()), then, failed: false }
+        Self { source, recording: None, names: None, rounds: Rounds::new(Instant::now()), then, failed: false }
     }
 
     /// Writes records into this recording from now on.
     pub fn record(&mut self, recording: RecordingWriter) {
         self.recording = Some(recording);
         self.handle_failure();
+    }
+
+    /// Adds to the recording what the frames of interpreters stand for.
+    pub fn name_frames(&mut self, names: Option<FrameNames>) {
+        self.rounds.are_flushed = names.is_some();
+        self.names = names;
     }
 
     /// Returns the recording, if there is one.
@@ -59,7 +67,11 @@ impl<S: Source> RecordingTee<S> {
 
     /// Removes and returns the recording. Records that are delivered later are not written.
     pub fn take_recording(&mut self) -> Option<RecordingWriter> {
-        self.recording.take()
+        let mut recording = self.recording.take()?;
+        if let Some(names) = &self.names {
+            recording.name_frames(names.frames());
+        }
+        Some(recording)
     }
 
     /// If the recording cannot be written any more, reports the reason, and then stops the source or not (see
@@ -113,6 +125,7 @@ impl<S: Source> Source for RecordingTee<S> {
 
     fn delivered(&mut self, batch: &Batch, count: usize) {
         if let Some(recording) = &mut self.recording {
+            self.names.iter_mut().for_each(|names| names.note(batch, count));
             recording.write_batch(batch, count);
             self.rounds.any = true;
             self.handle_failure();
@@ -182,16 +195,19 @@ struct Rounds {
     /// The requested flushes that are not done yet, each with the time of the request. The oldest is the first.
     asked: VecDeque<(FlushRequester, Instant)>,
     last: Instant,
+    /// True if a flush is also needed when no records were written: the names of a process can only be read while it runs, and its
+    /// start may be all that is in a ring.
+    are_flushed: bool,
 }
 
 impl Rounds {
     fn new(now: Instant) -> Rounds {
-        Rounds { any: false, asked: VecDeque::new(), last: now }
+        Rounds { any: false, asked: VecDeque::new(), last: now, are_flushed: false }
     }
 
     /// Returns the time at which the next flush has to be requested, if a flush is needed.
     fn next(&self) -> Option<Instant> {
-        (self.any && self.asked.is_empty()).then_some(self.last + ROUND)
+        ((self.any || self.are_flushed) && self.asked.is_empty()).then_some(self.last + ROUND)
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -207,8 +223,9 @@ impl Rounds {
     /// records before the last end of a round.
     fn answered(&mut self, now: Instant) -> (FlushRequester, bool) {
         let Some((asker, at)) = self.asked.pop_front() else { return (FlushRequester::RunLoop, false) };
-        let mark = self.any && at >= self.last + ROUND;
-        if mark {
+        let is_late = at >= self.last + ROUND;
+        let mark = self.any && is_late;
+        if mark || is_late && self.are_flushed {
             (self.any, self.last) = (false, now);
         }
         (asker, mark)

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use perf_prof_events::{
     derive::{self, Derived, Presence, Span, SpanRule},
-    event::{EventType, Format, Sides},
+    event::{EventType, Format, OtherFormat, RawData, Sides},
 };
 use perf_prof_format::{
     abi::{
@@ -407,7 +407,7 @@ fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) 
     let asked = spec.and_then(|spec| spec.attrs.max_stack);
     let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
     let alias = spec.and_then(|spec| spec.attrs.alias.clone());
-    let source = spec.and_then(built_in).map(|source| Format::other(source.name.to_owned()));
+    let source = spec.and_then(built_in).map(|source| other_format(event, source.name.to_owned()));
     let format = source.unwrap_or_else(|| format.clone());
     EventType { alias, format, layout: event.layout().for_counter_readings(), max_stack }
 }
@@ -417,7 +417,12 @@ pub fn format(event: &RecordedEvent) -> Format {
     if let Some(format) = &event.format {
         return Format::Tracepoint(format.clone());
     }
-    Format::other(event.name.clone().unwrap_or_else(|| event_name(&event.attr)))
+    other_format(event, event.name.clone().unwrap_or_else(|| event_name(&event.attr)))
+}
+
+fn other_format(event: &RecordedEvent, name: String) -> Format {
+    let raw = if event.has_interpreter_frames { RawData::InterpreterFrames } else { RawData::OfEvent };
+    Format::Other(Arc::new(OtherFormat { name, raw }))
 }
 
 /// Parses the filter of a selector, for samples of this event. Only tracepoints can have filters.

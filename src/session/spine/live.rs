@@ -46,7 +46,7 @@ use crate::{
         workload_end::end_workload,
     },
     plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target, Verbosity},
-    recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
+    recorder::{self, AfterFailure, FrameNames, RecordingTee, RecordingWriter, Subject, Summary},
 };
 
 /// Live events that are open but not enabled.
@@ -174,6 +174,7 @@ impl LiveSession {
             output: of_live.recording.as_ref(),
             tracefs: &tracefs,
             selected: &selected,
+            context,
             offset,
         };
         begin(&mut tables, &plan, context);
@@ -181,8 +182,7 @@ impl LiveSession {
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
-        let of_pump = if derived.is_empty() { limit } else { None };
-        let pump = pump(&plan, &source.source, &selected, about, (of_pump, moves));
+        let pump = pump(&plan, &source.source, &selected, about, (limit.filter(|_| derived.is_empty()), moves));
         // If the measurement fails, the last measured offset is still used.
         let mut calibrate = || calibration.realtime_offset().into_iter().for_each(|at| context.set_realtime_offset(at));
         let sink = DerivingSink::start(sink, events, &derived, stats, context);
@@ -226,7 +226,7 @@ impl LiveSession {
 fn begin(tables: &mut KernelTables, plan: &RunPlan, context: &Context) {
     if let Some(in_kernel) = tables.interpreters() {
         let interpreters = Interpreters::new(Box::new(in_kernel.with_ids(kernel_target::id_offsets())));
-        context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.python, interpreters));
+        context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.live_python(), interpreters));
     }
     tables.begin();
 }
@@ -324,6 +324,7 @@ struct TeeSubject<'a> {
     output: Option<&'a RecordingOutput>,
     tracefs: &'a Tracefs,
     selected: &'a [Selected],
+    context: &'a Arc<Context>,
     offset: i64,
 }
 
@@ -349,7 +350,11 @@ impl TeeSubject<'_> {
         };
         let mut recording = RecordingWriter::create(destination, &subject)?;
         match recording.begin(self.capture, capture, workload) {
-            Ok(()) => source.record(recording),
+            Ok(()) => {
+                let names = FrameNames::of_run(self.context, selected, &source.source);
+                source.name_frames(names);
+                source.record(recording);
+            }
             Err(error) => {
                 recording.discard();
                 return Err(error);

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use perf_prof_events::{
     derive::{self, Derived},
-    event::{Context, EventType, FoundOffset, NamedSamples, Processes, Sink, SpansOf, Stats, Targets},
+    event::{Context, EventType, FoundOffset, NamedSamples, Processes, RunInterpreters, Sink, SpansOf, Stats, Targets},
 };
 use perf_prof_format::{
     record::{OtherRecords, Source as _},
@@ -33,7 +33,8 @@ use crate::{
         sample_routes::{Intervals, ReplayState, Span},
         span_report,
     },
-    plan::{Face, Input, Jobs, ReadLimits, RunPlan, TaskSelection, Verbosity},
+    plan::{Face, Input, InterpreterFrameUse, Jobs, ReadLimits, RunPlan, TaskSelection, Verbosity},
+    recorder,
     recording::{
         binaries::binaries,
         carried::Carried,
@@ -477,7 +478,14 @@ fn context(
             FoundOffset { offset, shown: LazyLock::new(shown) }
         });
     }
-    Ok(Arc::new(context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries))))
+    let context = context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries));
+    if let Some(frames) = &recording.features.interpreter_frames {
+        let how = plan.capture.callchain.recorded_python();
+        if how != InterpreterFrameUse::No {
+            context.follow_interpreters(RunInterpreters::recorded(how, recorder::told(frames)));
+        }
+    }
+    Ok(Arc::new(context))
 }
 
 fn unknown_time_of_day(recording: &str) -> String {

@@ -84,6 +84,9 @@ pub enum Unnamed {
     /// The interpreter has no thread with the kernel's thread id.
     #[error("the interpreter does not list the thread")]
     NoThread,
+    /// The recording has no name for it.
+    #[error("the recording does not contain its name")]
+    NotRecorded,
     /// The call chain has more frames than fit into a record.
     #[error("the chain has more frames than perf-prof reads")]
     Cut,

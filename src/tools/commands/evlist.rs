@@ -190,7 +190,7 @@ mod tests {
         let format = SampleFormat { sample_type, read_format: PERF_FORMAT_ID | PERF_FORMAT_LOST, ..Default::default() };
         let attr =
             Attr { kind: PERF_TYPE_SOFTWARE, sample_period: 4000, flags: 1 << 10 | 2, format, ..Attr::default() };
-        let event = RecordedEvent { attr, ids: vec![7], name: None, format: None };
+        let event = RecordedEvent { attr, ids: vec![7], name: None, format: None, has_interpreter_frames: false };
         assert_eq!(
             attrs(&event),
             "software, config 0x0, 4000 samples per second; samples hold ip tid callchain; counters hold id lost; \

@@ -1,0 +1,156 @@
+//! What the frames of interpreters in the samples of a recording stand for. Names are in the processes, so the recorder reads them
+//! while it records.
+
+use std::{fmt, ops::ControlFlow, sync::Arc};
+
+use perf_prof_capture::Capture;
+use perf_prof_events::event::{
+    Context, EventType, Frame, InterpreterFrameUse, Origin, RunInterpreters, Sample, ToldFrame, ToldFrames,
+};
+use perf_prof_format::{
+    record::{Batch, EventIds, Record},
+    tracefs::InterpreterFrame,
+};
+use perf_prof_in_kernel::load::StringWriters;
+use perf_prof_recordings::{RecordedFrame, RecordedFrames, RecordedKind};
+use perf_prof_symbols::runtime::{Interpreters, python::FrameKind};
+use perf_prof_system::{fork_lock, procfs};
+
+use crate::live::{kernel_target, select::Selected};
+
+/// The most frames that are kept. Each takes 64 bytes of the recording, beside its texts.
+const MOST: usize = 1 << 17;
+
+/// The names of the frames that were recorded so far.
+pub struct FrameNames {
+    processes: NamesOf,
+    told: ToldFrames,
+    ids: EventIds,
+    types: Vec<EventType>,
+}
+
+/// Which processes with interpreters are asked.
+enum NamesOf {
+    /// Those that the recorder follows.
+    Recorder(Box<RunInterpreters>),
+    /// Those that the run follows whose samples are recorded.
+    Run(Arc<Context>),
+}
+
+impl fmt::Debug for FrameNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameNames").field("frames", &self.told.len()).finish_non_exhaustive()
+    }
+}
+
+impl FrameNames {
+    /// Returns the names of the frames in a run. `None` if no event has such frames.
+    pub fn of_run(context: &Arc<Context>, selected: &[Selected], capture: &Capture) -> Option<FrameNames> {
+        let has_frames = selected.iter().any(|event| event.format.has_interpreter_frames());
+        has_frames.then(|| FrameNames::of(NamesOf::Run(context.clone()), selected, capture))
+    }
+
+    /// Looks for interpreters in all processes. `None` if no event has their frames.
+    pub fn new(writers: &StringWriters, selected: &[Selected], capture: &Capture) -> Option<FrameNames> {
+        let in_kernel = writers.interpreters()?.with_ids(kernel_target::id_offsets());
+        let mut interpreters = Interpreters::new(Box::new(in_kernel));
+        procfs::processes().into_iter().for_each(|pid| interpreters.find(pid));
+        let run = RunInterpreters::new(InterpreterFrameUse::Yes, interpreters);
+        Some(FrameNames::of(NamesOf::Recorder(run.into()), selected, capture))
+    }
+
+    fn of(processes: NamesOf, selected: &[Selected], capture: &Capture) -> FrameNames {
+        let types = selected.iter().enumerate().map(|(at, event)| event.event_type(capture.layout(at))).collect();
+        FrameNames { processes, told: ToldFrames::default(), ids: EventIds::new(capture.ids()), types }
+    }
+
+    /// Reads the names of the frames in the first `count` records of a batch that have none yet.
+    pub fn note(&mut self, batch: &Batch, count: usize) {
+        let _held = fork_lock::hold();
+        let mut left = count;
+        let _ = batch.for_each(|_, record| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            self.record(record);
+            ControlFlow::Continue(())
+        });
+    }
+
+    fn record(&mut self, record: &[u8]) {
+        let parsed = Record::parse(record);
+        if let Record::Sample = parsed {
+            let id = self.types.first().and_then(|event| event.layout.id(record));
+            let event = id.and_then(|id| self.ids.event(id)).and_then(|at| self.types.get(at));
+            if let Some(event) = event {
+                let (sample, told) = (Sample { event, record }, &mut self.told);
+                match &mut self.processes {
+                    NamesOf::Recorder(run) => run.tell(&sample, told, MOST),
+                    NamesOf::Run(context) => context.tell_interpreter_frames(&sample, told, MOST),
+                }
+            }
+            return;
+        }
+        // The run follows its processes itself.
+        let NamesOf::Recorder(run) = &mut self.processes else { return };
+        let Some(interpreters) = run.running() else { return };
+        match parsed {
+            Record::Mmap2(mmap) => interpreters.mapped(mmap.pid, &mmap.into()),
+            Record::Fork { pid, ppid, .. } if pid != ppid => interpreters.forked(ppid, pid),
+            Record::Comm { pid, exec: true, .. } => interpreters.ended(pid),
+            Record::Exit { pid, tid } if pid == tid => interpreters.ended(pid),
+            _ => {}
+        }
+    }
+
+    /// Returns the names of all frames.
+    pub fn frames(&self) -> Vec<RecordedFrame> {
+        self.told.iter().map(|(&(interpreter, frame), told)| recorded(interpreter, frame, told)).collect()
+    }
+}
+
+/// Returns the section of a recording whose names are not known yet. `None` if no event has frames of interpreters. `ids` returns an
+/// id of an event.
+pub fn without_names(selected: &[Selected], ids: impl Fn(usize) -> Option<u64>) -> Option<RecordedFrames> {
+    let has_frames = |event: &Selected| event.format.has_interpreter_frames();
+    let other = |(at, event): (usize, &Selected)| {
+        (has_frames(event) && event.format.tracepoint().is_none()).then(|| ids(at)).flatten()
+    };
+    let events = selected.iter().enumerate().filter_map(other).collect();
+    selected.iter().any(has_frames).then(|| RecordedFrames { events, frames: Vec::new() })
+}
+
+fn recorded(interpreter: u32, frame: InterpreterFrame, told: &ToldFrame) -> RecordedFrame {
+    let kind = match told.kind {
+        None => RecordedKind::Unknown,
+        Some(FrameKind::Function) => RecordedKind::Function,
+        Some(FrameKind::Entry) => RecordedKind::Entry,
+        Some(FrameKind::Boundary) => RecordedKind::Boundary,
+    };
+    let (pid, name, file, line) = match told.frame.as_deref() {
+        Some(Frame { origin, symbol, dso, srcline, .. }) => {
+            let (file, line) = srcline.as_ref().map_or((dso, 0), |(file, line)| (file, *line));
+            (if let Origin::Python { pid } = origin { *pid as u32 } else { 0 }, symbol.clone(), file.clone(), line)
+        }
+        None => (0, "".into(), "".into(), 0),
+    };
+    RecordedFrame { pid, interpreter, frame, kind, name, file, line }
+}
+
+/// Returns what the frames of a recording stand for.
+pub fn told(frames: &RecordedFrames) -> ToldFrames {
+    let told = |recorded: &RecordedFrame| {
+        let RecordedFrame { pid, interpreter, frame, kind, name, file, line } = recorded;
+        let kind = match kind {
+            RecordedKind::Unknown => None,
+            RecordedKind::Function => Some(FrameKind::Function),
+            RecordedKind::Entry => Some(FrameKind::Entry),
+            RecordedKind::Boundary => Some(FrameKind::Boundary),
+        };
+        let line = (*line != 0).then_some(*line);
+        let shown = (!name.is_empty()).then(|| ToldFrame::function(*pid, frame.instruction, name, (file, line)));
+        ((*interpreter, *frame), ToldFrame { kind, frame: shown })
+    };
+    frames.frames.iter().map(told).collect()
+}
