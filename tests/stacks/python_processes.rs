@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -68,6 +69,23 @@ fn check(shown: &str) {
         [20, 20, 0],
         "{shown}"
     );
+}
+
+#[test]
+fn a_version_without_frames_is_named() {
+    needs([Need::Bpf, Need::Python]);
+    let versions = Path::new(&std::env::var("HOME").unwrap_or_default()).join(".pyenv/versions");
+    let is_old = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("3.10."));
+    let found = fs::read_dir(versions).into_iter().flatten().flatten().map(|entry| entry.path()).find(is_old);
+    let Some(python) = found else { skip(Need::Python, "there is no CPython 3.10") };
+    let mut running = Command::new(python.join("bin/python3"));
+    let mut running = Killed(running.args(["-c", PROGRAM]).stdout(Stdio::piped()).spawn().unwrap());
+    BufReader::new(running.0.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let pid = running.0.id().to_string();
+    let event = "syscalls:sys_enter_getppid";
+    let args = ["trace", "-e", event, "--python", "--call-graph", "dwarf,32768", "-N", "3", "-p", &pid];
+    let shown = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
+    assert_eq!(shown.matches("[python: frames of CPython before 3.11 cannot be read]").count(), 3, "{shown}");
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub enum NotSupported {
     /// The version (major, minor) is not supported.
     #[error("frames of CPython {0}.{1} cannot be read")]
     Version(u8, u8),
+    /// The version is older than 3.11, which was the first one whose file says which version it is.
+    #[error("frames of CPython before 3.11 cannot be read")]
+    TooOld,
     /// The build is free-threaded.
     #[error("frames of a free-threaded CPython cannot be read")]
     FreeThreaded,
@@ -171,7 +174,8 @@ impl Build {
                 words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect();
             return Build::of_debug_offsets((runtime, classes), &words);
         }
-        let version = found.get(VERSION).and_then(|&address| read(address, 8)).ok_or(NotSupported::NoInterpreter)?;
+        let version = found.get(VERSION).ok_or(NotSupported::TooOld)?;
+        let version = read(*version, 8).ok_or(NotSupported::NoInterpreter)?;
         let (major, minor) = (version.get(3).copied().unwrap_or(0), version.get(2).copied().unwrap_or(0));
         let offsets = match (major, minor) {
             (3, 11) => OF_3_11,
