@@ -106,6 +106,32 @@ print(all(fd > 2 for fd in events.get_pollfd()), len(events.get_pollfd()) == len
 }
 
 #[test]
+fn samples_of_equal_events_have_their_own_evsels() {
+    needs([Need::Tracefs, Need::Python]);
+    let script = "
+import collections, os
+import perf
+enter = 'raw_syscalls:sys_enter'
+events = perf.parse_events(f'{enter}/id==121/,{enter}/id==124/,{enter}/id==121/', threads=perf.thread_map(tid=os.getpid()))
+events.config()
+events.open()
+events.mmap()
+events.enable()
+for _ in range(10):
+    os.getpgid(0)
+os.getsid(0)
+events.disable()
+seen = collections.Counter()
+while (event := events.read_on_cpu(-1)) is not None:
+    if isinstance(event, perf.sample_event):
+        assert event.sample_id in event.evsel.ids
+        seen[list(events).index(event.evsel), event.id] += 1
+print(sorted(seen.items()))
+";
+    assert_eq!(printed(&Folder::new(), script, &[]), "[((0, 121), 10), ((1, 124), 1), ((2, 121), 10)]\n");
+}
+
+#[test]
 fn records_of_tasks_are_events() {
     needs([Need::Tracefs, Need::Python]);
     let script = "

@@ -266,6 +266,31 @@ print(samples[0] > 0, sum(losses))
 }
 
 #[test]
+fn samples_of_equal_events_have_their_own_evsels() {
+    needs([Need::Perf, Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let data = folder.path("equal.data");
+    let exec = "sched:sched_process_exec";
+    let mut command = std::process::Command::new("perf");
+    command.args(["record", "-q", "-e", exec, "-e", exec, "-o"]).arg(&data);
+    assert!(command.args(["--", "sh", "-c", "/bin/true; /bin/true"]).output().unwrap().status.success());
+    let script = "
+import perf, sys
+seen = []
+def sample(event):
+    assert event.sample_id in event.evsel.ids
+    if not any(event.evsel is of for of in seen):
+        seen.append(event.evsel)
+    counts[event.evsel.ids[0]] = counts.get(event.evsel.ids[0], 0) + 1
+counts = {}
+perf.session(perf.data(sys.argv[1]), sample).process_events()
+print(len(seen), sorted(counts.values()), {str(of) for of in seen})
+";
+    let printed = printed(&folder, script, &[&data]);
+    assert_eq!(printed, "2 [3, 3] {'evsel(sched:sched_process_exec)'}\n");
+}
+
+#[test]
 fn recordings_that_cannot_be_read_raise_the_errors_of_perf() {
     needs([Need::Python, Need::Tracefs]);
     let recorded = Recorded::new(&["-e", "sched:sched_process_exec"]);

@@ -115,11 +115,12 @@ fn map_perf_rings(py: Python<'_>, events: Vec<Given<'_>>, pages: usize) -> PyRes
         let event = polled::event_type(name, attr, tracepoint).map_err(|error| exception(py, &error))?;
         let trailer = TrailerLayout::new(event.layout.format.sample_type);
         let class = EventClass::of_perf(py, &event, &context)?;
-        evsels.push((class.class(), evsel.clone().unbind()));
+        let of_event = opened.get().0.ids();
+        ids.extend(of_event.iter().map(|&id| (id, at)));
+        evsels.push((class.class(), of_event, evsel.clone().unbind()));
         known.push(KnownEvent { class, trailer });
-        ids.extend(opened.get().0.ids().into_iter().map(|id| (id, at)));
     }
-    context.slot.put(Box::new(Evsels::new(evsels.into_iter())));
+    context.slot.put(Box::new(Evsels::new(py, evsels.into_iter())));
     let opened = events.iter().map(|(opened, ..)| opened.get().0.clone()).collect();
     let rings = PolledRings::map(opened, bytes).map_err(|error| os_error(&error))?;
     Ok(PerfRings { owners: rings.owners().clone(), rings: Mutex::new((rings, Vec::new())), events: known, ids })

@@ -110,12 +110,13 @@ impl PerfSession {
     /// Sets the evsel of each event.
     fn set_evsels(&self, evsels: &Bound<'_, PyList>) -> PyResult<()> {
         let py = evsels.py();
-        let of_classes =
-            self.run.events.iter().zip(evsels).map(|(event, evsel)| {
-                class_with(py, event, Interface::PerfModule).map(|class| (class, evsel.unbind()))
-            });
+        let known = self.run.events.iter().zip(&self.run.attrs).zip(evsels);
+        let of_classes = known.map(|((event, attr), evsel)| {
+            let class = class_with(py, event, Interface::PerfModule)?;
+            Ok((class, attr.ids.clone(), evsel.unbind()))
+        });
         let of_classes = of_classes.collect::<PyResult<Vec<_>>>()?;
-        self.run.context.slot.put(Box::new(Evsels::new(of_classes.into_iter())));
+        self.run.context.slot.put(Box::new(Evsels::new(py, of_classes.into_iter())));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! of `perf_prof.PerfEvent`. A value is looked up when it is read.
 
 use std::{
+    collections::hash_map::Entry,
     ffi::{c_int, c_uint, c_void},
     path::Path,
     sync::Arc,
@@ -104,18 +105,32 @@ fn all() -> impl Iterator<Item = (usize, (&'static str, PerfMember, &'static str
     MEMBERS.into_iter().chain([CALLCHAIN]).enumerate()
 }
 
-/// The evsel objects of a run, by the address of the class of their events. The context of the run stores them in a
-/// slot.
-pub struct Evsels(FxHashMap<usize, Py<PyAny>>);
+/// The evsel objects of a run. The context of the run stores them in a slot.
+#[derive(Default)]
+pub struct Evsels {
+    /// By the address of the class of the event.
+    of_classes: FxHashMap<usize, Py<PyAny>>,
+    /// Events that are equal have the same class. The samples of all but the first of them are found by their ids.
+    of_ids: FxHashMap<u64, Py<PyAny>>,
+}
 
 impl Evsels {
-    /// Creates the table. If two events have the same class, the evsel of the first event is used.
-    pub fn new(of_classes: impl Iterator<Item = (&'static Class, Py<PyAny>)>) -> Evsels {
-        let mut evsels = FxHashMap::default();
-        for (class, evsel) in of_classes {
-            evsels.entry(std::ptr::from_ref(class) as usize).or_insert(evsel);
+    /// Creates the table from the class of each event, its ids, and its evsel.
+    pub fn new(py: Python<'_>, events: impl Iterator<Item = (&'static Class, Vec<u64>, Py<PyAny>)>) -> Evsels {
+        let mut evsels = Evsels::default();
+        for (class, ids, evsel) in events {
+            match evsels.of_classes.entry(std::ptr::from_ref(class) as usize) {
+                Entry::Vacant(entry) => drop(entry.insert(evsel)),
+                Entry::Occupied(_) => evsels.of_ids.extend(ids.into_iter().map(|id| (id, evsel.clone_ref(py)))),
+            }
         }
-        Evsels(evsels)
+        evsels
+    }
+
+    fn of(&self, event: &EventObject) -> Option<&Py<PyAny>> {
+        let of_id = || self.of_ids.get(&event.class().event.layout.id(event.record())?);
+        let of_id = if self.of_ids.is_empty() { None } else { of_id() };
+        of_id.or_else(|| self.of_classes.get(&(std::ptr::from_ref(event.class()) as usize)))
     }
 }
 
@@ -275,7 +290,7 @@ fn value<'py>(py: Python<'py>, this: &EventObject, of: PerfMember) -> PyResult<B
 
 fn evsel<'py>(py: Python<'py>, this: &EventObject) -> Bound<'py, PyAny> {
     let evsels = this.context().slot.get().and_then(|kept| kept.downcast_ref::<Evsels>());
-    let evsel = evsels.and_then(|evsels| evsels.0.get(&(std::ptr::from_ref(this.class()) as usize)));
+    let evsel = evsels.and_then(|evsels| evsels.of(this));
     evsel.map_or_else(|| py.None().into_bound(py), |evsel| evsel.bind(py).clone())
 }
 
