@@ -12,8 +12,9 @@
 //!   rings, for `stat`)
 //! * which members all samples have: `common_members` in `attr.rs`
 //! * groups of events: `group.rs`
-//! * how often rings are read: `pace.rs`; how much memory their records take: `memory.rs`; sizes of samples:
-//!   `sample_size.rs`. The sizes of rings come from `live/requests.rs` in the crate `session`.
+//! * how often rings are read: `pace.rs`; how records reach the consumer: `message.rs`, `mailbox.rs`; how much memory
+//!   they take: `memory.rs`; sizes of samples: `sample_size.rs`. The sizes of rings come from `live/requests.rs` in the
+//!   crate `session`.
 //! * removal of perf-prof's own samples: `own.rs`; which task the sample of an event belongs to: `live/requests.rs` in
 //!   the crate `session`
 //! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
@@ -34,6 +35,7 @@ mod error;
 mod group;
 mod limit;
 mod losses;
+mod mailbox;
 mod memory;
 mod message;
 mod offline;
@@ -60,7 +62,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use perf_prof_format::record::{
     Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, RingRoom, SampleLayout, Sorter, Source, TrailerLayout, Wait,
 };
@@ -70,6 +71,7 @@ use self::{
     close::Closing,
     context::KeptContexts,
     limit::Limiter,
+    mailbox::{NoMessage, Receiver, mailbox},
     memory::Memory,
     message::{Control, Message, Rounds},
     offline::{OfflineCheck, OfflineCpus},
@@ -117,7 +119,7 @@ pub struct Capture {
     definitions: Vec<DefinedProbe>,
     memory: Arc<Memory>,
     control: Arc<Control>,
-    messages: Receiver<Message>,
+    messages: Receiver,
     reader: State,
     reader_threads: Vec<ReaderThread>,
     limited: Arc<AtomicU64>,
@@ -175,7 +177,7 @@ impl Capture {
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
         let memory = Arc::new(memory_for_records(options, reserve, &bell));
         let control = Arc::new(Control::new(bell));
-        let (sender, messages) = crossbeam_channel::unbounded();
+        let (sender, messages) = mailbox();
         let outlet = Outlet::Consumer(sender);
         // Id and time have the same offsets in the samples of all events.
         let common = attr::common_members(events, options.members);
@@ -512,14 +514,10 @@ impl Source for Capture {
             if let Some(why) = self.ended {
                 return Wait::Ended(why);
             }
-            let message = match until {
-                None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(until) => self.messages.recv_deadline(until),
-            };
-            match message {
+            match self.messages.take(until) {
                 Ok(message) => self.handle(message),
-                Err(RecvTimeoutError::Timeout) => return Wait::Timeout,
-                Err(RecvTimeoutError::Disconnected) => self.ended = Some(Ended::Stopped),
+                Err(NoMessage::Timeout) => return Wait::Timeout,
+                Err(NoMessage::Closed) => self.ended = Some(Ended::Stopped),
             }
         }
     }

@@ -6,13 +6,12 @@ use std::{
     time::Instant,
 };
 
-use crossbeam_channel::RecvTimeoutError;
-
 use perf_prof_format::{record::Chunk, spec::CpuSet};
 use perf_prof_system::{CallError, epoll::Epoll, own_threads::OwnThread};
 
 use super::{
     Capture,
+    mailbox::NoMessage,
     memory::Memory,
     message::{Control, Rounds},
     open::Descriptor,
@@ -55,13 +54,10 @@ impl Capture {
     /// Waits until the capture is woken, or until the time `until`. Used after the tasks of the capture have exited and
     /// no more records arrive: `wait` would return at once then.
     pub fn wait_woken(&mut self, until: Option<Instant>) -> Reading {
-        let message = match until {
-            None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(until) => self.messages.recv_deadline(until),
-        };
+        let message = self.messages.take(until);
         // The message that woke this call has been received, so the flag is cleared.
         self.control.woken.store(false, SeqCst);
-        if matches!(message, Err(RecvTimeoutError::Disconnected)) { Reading::Over } else { Reading::On }
+        if matches!(message, Err(NoMessage::Closed)) { Reading::Over } else { Reading::On }
     }
 }
 
@@ -141,6 +137,7 @@ impl Reader {
             offline: None,
             ring_cpus: Vec::new(),
             own_samples: None,
+            is_awaited: false,
             sampled: false,
         })
     }

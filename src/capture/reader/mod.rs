@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::Sender;
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
     record::{Ended, RingRoom, record_type},
@@ -26,6 +25,7 @@ use super::{
     RecordConsumer,
     drain::{Drained, LeftOut, drain},
     limit::Limiter,
+    mailbox::Sender,
     memory::{BLOCK, Memory},
     message::{Control, Message, Rounds},
     offline::OfflineCheck,
@@ -78,6 +78,8 @@ pub(super) struct Reader {
     pub ring_cpus: Vec<Option<u32>>,
     /// Removes the samples of perf-prof's own threads.
     pub own_samples: Option<OwnSamples>,
+    /// True if a consumer that waits has to be woken at the end of this turn.
+    pub is_awaited: bool,
     /// True if this round has found samples. A chunk of more than [`LARGE_CHUNK`] bytes is not searched, but assumed to
     /// contain samples.
     pub sampled: bool,
@@ -86,7 +88,7 @@ pub(super) struct Reader {
 /// Where the reader sends the records.
 pub(super) enum Outlet {
     /// The consumer in another thread. It also gets all other messages.
-    Consumer(Sender<Message>),
+    Consumer(Sender),
     /// A consumer in the reader thread. Its `end` is called after the last records.
     Taker(Box<dyn RecordConsumer>),
 }
@@ -116,6 +118,10 @@ pub(super) struct Flush {
 /// The assumed maximum time between two moments: the kernel reads the time of a record, and the kernel has written the
 /// record. Interrupts can delay the second moment.
 const WRITER_DELAY: Duration = Duration::from_millis(1);
+
+/// Records of this many bytes are handed over before the next round. A wake-up costs the consumer as much as a hundred
+/// events or more.
+const BATCH: usize = 4 << 20;
 
 /// Chunks of more than this many bytes are not searched for samples.
 const LARGE_CHUNK: usize = 4096;
@@ -194,6 +200,7 @@ impl Reader {
                 Phase::Emptying(why) => self.emptying(why),
                 Phase::Ended => {}
             }
+            self.hand_over_batch();
             if let (Phase::Ended, Outlet::Taker(_)) = (self.phase, &self.outlet) {
                 break;
             }
@@ -291,7 +298,7 @@ impl Reader {
                 if self.rounds != Rounds::Unmarked && !self.leaves_room_for_a_round(index, head) {
                     self.pace.hasten();
                 } else {
-                    self.drain(index, head);
+                    self.is_awaited |= self.drain(index, head) == Drained::Partly;
                 }
             }
             self.pace.records_between_rounds(now);
@@ -370,7 +377,7 @@ impl Reader {
 
     /// Empties all rings, as far as memory suffices.
     fn round(&mut self, now: Instant) -> Round {
-        self.sampled = false;
+        (self.sampled, self.is_awaited) = (false, true);
         self.pace.went_round(now);
         let round = match self.rounds {
             Rounds::Unmarked => self.unmarked_round(),
@@ -468,102 +475,35 @@ impl Reader {
             *sampled |= chunk.bytes().len() > LARGE_CHUNK
                 || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             match outlet {
-                // There is no consumer only while the capture is being dropped.
-                Outlet::Consumer(messages) => drop(messages.send(Message::Chunk(chunk))),
+                Outlet::Consumer(messages) => messages.send(Message::Chunk(chunk)),
                 Outlet::Taker(taker) => taker.consume(chunk),
             }
         })
     }
 
     /// Makes the consumer's wait return.
-    fn wake_consumer(&self) {
+    fn wake_consumer(&mut self) {
         self.control.woken.store(true, SeqCst);
         self.send(Message::WakeUp);
+        self.is_awaited = true;
+    }
+
+    /// Wakes a consumer that waits: after each round, and before it if there are many records.
+    fn hand_over_batch(&mut self) {
+        let is_awaited = std::mem::take(&mut self.is_awaited);
+        if let Outlet::Consumer(messages) = &self.outlet
+            && (is_awaited || self.memory.used() >= BATCH)
+        {
+            messages.wake();
+        }
     }
 
     fn send(&self, message: Message) {
         if let Outlet::Consumer(messages) = &self.outlet {
-            let _ = messages.send(message);
+            messages.send(message);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{PipeWriter, Write, pipe};
-
-    use perf_prof_system::eventfd::EventFd;
-
-    use super::*;
-    use crate::Writer;
-
-    /// Returns a reader of one ring, and the receiver of its messages.
-    fn reader(ring: Ring, descriptors: Vec<Descriptor>) -> (Reader, crossbeam_channel::Receiver<Message>) {
-        let bell = Arc::new(EventFd::new().unwrap());
-        let (sender, messages) = crossbeam_channel::unbounded();
-        let memory = Arc::new(Memory::new(BLOCK, Arc::clone(&bell)));
-        let (watched, control) = (if descriptors.is_empty() { vec![] } else { vec![0] }, Arc::new(Control::new(bell)));
-        let reader = Reader {
-            rings: vec![ring],
-            numbers: vec![0],
-            watched,
-            rounds: Rounds::Marked(Duration::ZERO),
-            room: vec![RingRoom::Left],
-            ..Reader::without_rings(Arc::new(descriptors), memory, control, Outlet::Consumer(sender)).unwrap()
-        };
-        (reader, messages)
-    }
-
-    /// Each round without memory must not send such a message: a slow consumer would get a hundred per second, in an
-    /// unbounded channel.
-    #[test]
-    fn a_round_without_memory_asks_for_release_once() {
-        let ring = Ring::fake(4096, 0).unwrap();
-        assert!(ring.write(&[0, 0, 0, 0, 0, 0, 8, 0]));
-        let (mut reader, messages) = reader(ring, vec![]);
-        let memory = Arc::clone(&reader.memory);
-        for _ in 0..2 {
-            let all = memory.buffer(BLOCK);
-            for _ in 0..3 {
-                assert!(matches!(reader.round(Instant::now()), Round::Starved { .. }));
-            }
-            assert!(matches!(messages.try_iter().collect::<Vec<_>>()[..], [Message::ReleaseHeld]));
-            perf_prof_format::record::Recycle::recycle(&*memory, all);
-            assert!(!matches!(reader.round(Instant::now()), Round::Starved { .. }));
-            assert!(messages.try_iter().all(|message| !matches!(message, Message::ReleaseHeld)));
-            assert!(reader.rings[0].write(&[0, 0, 0, 0, 0, 0, 8, 0]));
-        }
-    }
-
-    /// The ring of a CPU must not depend on the event of the first task alone. Pipes stand for the event descriptors:
-    /// the kernel hangs up an event when its task exits, and a pipe when its other end is closed.
-    #[test]
-    fn a_ring_still_wakes_when_the_first_of_its_tasks_has_exited() {
-        let (mut tasks, mut descriptors): (Vec<PipeWriter>, _) = (vec![], vec![]);
-        // The descriptors of each of three tasks: its dummy event, then its event.
-        for event in [None, Some(0)].repeat(3) {
-            let (fd, task) = pipe().unwrap();
-            descriptors.push(Descriptor { fd: fd.into(), event, ring: 0, writer: Writer::Kernel });
-            tasks.push(task);
-        }
-        let (mut reader, _messages) = reader(Ring::fake(4096, 0).unwrap(), descriptors);
-        reader.watch().unwrap();
-        let mut ready = Vec::new();
-        let mut wait = |reader: &mut Reader| {
-            reader.epoll.wait(Some(Duration::from_secs(60)), &mut ready).unwrap();
-            assert_eq!(ready.len(), 1);
-            reader.handle_ready(ready[0]) && !ready[0].hung_up
-        };
-        // The first two tasks exit, so the dummy event of the third task is watched.
-        tasks.drain(..4);
-        assert!(!wait(&mut reader) && !wait(&mut reader));
-        assert_eq!(reader.watched, [4]);
-        tasks[0].write_all(b"x").unwrap();
-        assert!(wait(&mut reader));
-        // When the last task has exited, no descriptor is left to wait for.
-        drop(tasks);
-        assert!(!wait(&mut reader));
-        reader.epoll.wait(Some(Duration::ZERO), &mut ready).unwrap();
-        assert_eq!(ready, []);
-    }
-}
+mod tests;
