@@ -207,7 +207,7 @@ fn events_are_counted_also_where_the_kernel_takes_no_more_programs() {
         let output = run("auto", &[&args[..], interval].concat(), &work);
         let total = objects(&stdout(&output)).pop().unwrap();
         assert_eq!([&total["events"], &total["rows"][0]["sums"]["mask"]], [2000, 2000 * 0o22], "{total}");
-        assert!(said(&output).contains("too many programs are attached"), "{}", said(&output));
+        assert!(said(&output).contains("too many BPF programs are attached"), "{}", said(&output));
     }
 }
 

@@ -93,6 +93,6 @@ fn timers_are_counted_under_the_name_that_perf_prof_gives_them() {
         count >= EXPIRATIONS
     });
     assert!(complete, "{seen:?}");
-    let least = seen.iter().map(|&(count, _)| count).min().unwrap_or(0);
-    assert!(least >= EXPIRATIONS * 9 / 10, "{seen:?}");
+    let told = |&(count, is_partial): &(u64, bool)| is_partial || count >= EXPIRATIONS * 9 / 10;
+    assert!(seen.iter().all(told), "{seen:?}");
 }

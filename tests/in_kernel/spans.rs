@@ -41,6 +41,6 @@ fn tables_of_spans_are_those_of_samples() {
 fn spans_that_need_more_stay_in_perf_prof() {
     needs_bpf();
     let reason = |selector: &str, by: &str| said(&run("always", &["top", selector, "--by", by], &words(1, 0, 0)));
-    assert!(reason("syscall", "errno").contains("do not have `errno`"));
-    assert!(reason("offcpu", "waker_comm").contains("do not have `waker_comm`"));
+    assert!(reason("syscall", "errno").contains("cannot read `errno`"));
+    assert!(reason("offcpu", "waker_comm").contains("cannot read `waker_comm`"));
 }

@@ -157,7 +157,7 @@ fn what_cannot_have_strings_is_refused() {
         ("syscalls:sys_enter_openat//str=flags/", "does not point to a string; fields that do: filename"),
         ("syscalls:sys_enter_openat//str=path/", "has no field `path`; its fields that point to strings: filename"),
         ("{syscalls:sys_enter_openat//str=filename/,sched:sched_switch}", "cannot be in a group"),
-        ("sched:sched_process_exec//str=pid/", "differs in size"),
+        ("sched:sched_process_exec//str=pid/", "has no fixed size"),
         ("syscalls:sys_enter_openat/filename_str ~ \"/etc/*\"/str=filename/", "the length of `filename_str` differs"),
     ] {
         let said = refused(event);

@@ -281,7 +281,7 @@ fn what_programs_cannot_pair_is_told() {
     assert_eq!(reason("runqueue", &["begin._comm"]).unwrap(), "several events begin its spans");
     assert_eq!(reason("hrtimer", &[]), None);
     assert_eq!(reason("hrtimer", &["_tid"]).unwrap(), "BPF programs cannot know the task of its spans");
-    assert_eq!(reason("hrtimer", &["waited"]).unwrap(), "the kernel's programs do not have `waited`");
+    assert_eq!(reason("hrtimer", &["waited"]).unwrap(), "BPF programs cannot read `waited`");
     assert_eq!(reason("workqueue", &["_tid"]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("workqueue/function=flush_*/", &[]).unwrap(), "its filter compares names of addresses");
     assert_eq!(reason("workqueue", &["workqueue"]).unwrap(), "BPF programs cannot read `workqueue`");
