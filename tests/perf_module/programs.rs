@@ -41,7 +41,10 @@ fn options_for_events_are_refused_for_a_program() {
         let output = perf_prof(&["script"]).args(&option).arg("-s").arg(&script).output().unwrap();
         let text = said(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains(option[0]) && text.contains("it imports perf, and so opens its events itself"), "{text}");
+        assert!(
+            text.contains(option[0]) && text.contains("the script imports perf, so it opens its events itself"),
+            "{text}"
+        );
     }
 }
 
