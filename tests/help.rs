@@ -252,7 +252,7 @@ fn words_that_users_type_lead_to_what_exists() {
         finds(words, &["block-io"]);
     }
     for words in ["iotop", "O_DIRECT", "who dirtied"] {
-        finds(words, &["syscall/name=*write*,str/"]);
+        finds(words, &["syscall/ret > 0/name=*write*/str/"]);
     }
 }
 

@@ -435,7 +435,11 @@ impl SourceDefinition {
         const FEW: usize = 32;
         let Some(values) = field.values.filter(|values| !values.may_be(text)) else { return Ok(()) };
         let all = (values.list)();
-        let known = if all.len() > FEW { String::new() } else { format!("\nits values: {}", all.join(", ")) };
+        let mut known = if all.len() > FEW { String::new() } else { format!("\nits values: {}", all.join(", ")) };
+        if text.split_once(',').is_some_and(|(value, _)| values.may_be(value)) {
+            let options = format!("{}={text}", field.name);
+            known += &format!("\nhere, `,` is part of the value: write `/` in its place, or only options: `{options}`");
+        }
         Err(SpanError::UnknownValue {
             source_name: self.name.to_owned(),
             field: field.name.to_owned(),

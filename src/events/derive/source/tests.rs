@@ -82,6 +82,8 @@ fn a_value_that_a_field_never_has_is_an_error() {
         ("task-state/state=runable/", "did you mean runnable?"),
         ("signal/name=TERM/", "`name` of signal is never `TERM`"),
         ("block-io/op=wirte/", "did you mean write?"),
+        ("offcpu/state==disk,comm=x/", "write `/` in its place, or only options: `state=disk,comm=x`"),
+        ("syscall/ret > 0/name=*write*,str/", "write `/` in its place"),
     ];
     for (selector, part) in rows {
         let error = filter_of(selector).unwrap_err().to_string();
