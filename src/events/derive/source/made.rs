@@ -167,6 +167,22 @@ impl MadeRun {
         self.engine.lost(0, 0);
     }
 
+    /// Reports that a ring begins to lose events.
+    pub fn loss_begins(&mut self) {
+        self.engine.loss_begins();
+    }
+
+    /// Reports the end of a loss.
+    pub fn lost_until(&mut self, end: u64) {
+        self.engine.lost(0, end);
+    }
+
+    /// Returns the maximum total duration of a task's dropped spans, in ns.
+    pub fn missing_of(&self, task: i32) -> u64 {
+        let tasks = self.counts.incomplete().tasks();
+        tasks.iter().filter(|(tid, _)| *tid == task).map(|(_, gaps)| gaps.missing).sum()
+    }
+
     /// Returns the tasks that lack spans, and the numbers of their gaps.
     pub fn gaps(&self) -> Vec<(i32, u64)> {
         self.counts.incomplete().tasks().into_iter().map(|(task, gaps)| (task, gaps.count)).collect()

@@ -1,8 +1,9 @@
 //! The spans that a loss of events dropped, and how long each of them can have lasted.
 //!
-//! The begin of a dropped span is known, but its end is lost. So the span ended at the latest when the loss was over. There
-//! is one exception: if the next event with its key is an end, the span may have lasted until this end. A span that began
-//! during the loss leaves no trace.
+//! The begin of a dropped span is known, but its end is lost. Spans of one key do not overlap, so the span ended at the latest
+//! at the next event with its key, or when the last loss before this event was over if the event begins a span. If there is no
+//! such event, it ended at the latest when the last loss of the run was over, or, if spans are short, when the loss was over that
+//! dropped it. A span that began during the loss leaves no trace.
 
 use perf_prof_format::spec::Nesting;
 use perf_prof_system::budget::Budget;
@@ -18,9 +19,19 @@ use super::{
 const BYTES: usize = 1 << 20;
 const MOST: u32 = 4096;
 
+/// How long spans live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lifetime {
+    /// A span may outlast a loss, and end among the events of a later loss.
+    Any,
+    /// Spans are short. A span of which no event comes before the next loss has ended with the loss that dropped it.
+    Short,
+}
+
 /// The dropped spans that may still be open.
 pub(super) struct Missing {
     spans: OpenSpans,
+    lifetime: Lifetime,
     /// When the last loss was over.
     until: u64,
 }
@@ -32,31 +43,27 @@ pub(super) struct MissingSpan {
     pub until: u64,
 }
 
-impl Default for Missing {
-    fn default() -> Self {
-        // A table of open spans takes a quarter of its budget.
-        Self { spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)), until: 0 }
-    }
-}
-
 impl Missing {
-    /// Adds the spans that a loss dropped. The loss was over at the time `until`. Spans that do not fit go to `ended`, as if
-    /// they had ended with the loss.
-    pub fn add(&mut self, mut dropped: OpenSpans, until: u64, ended: &mut Vec<MissingSpan>) {
+    pub fn new(lifetime: Lifetime) -> Self {
+        // A table of open spans takes a quarter of its budget.
+        Self { spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)), lifetime, until: 0 }
+    }
+
+    /// Notes that a loss was over at the time `until`, and that it dropped this many spans, which [`Missing::add`] adds.
+    /// Returns the spans of earlier losses that are over.
+    pub fn end_loss(&mut self, until: u64, dropped: u64) -> Vec<MissingSpan> {
+        let earlier = if self.lifetime == Lifetime::Short { self.take_all() } else { Vec::new() };
         self.until = until;
-        if self.spans.len() + dropped.len() > MOST.into() {
-            self.end_all(ended);
+        if self.spans.len() + dropped > MOST.into() { self.take_all() } else { earlier }
+    }
+
+    /// Adds a span that was dropped. If there is no room for it, returns it, as if it had ended with the last loss.
+    pub fn add(&mut self, key: Key, begin: OpenSpan<Box<[u8]>>) -> Option<MissingSpan> {
+        if !self.spans.has_room_for(&key, &begin.record) {
+            return Some(MissingSpan { key, begin, until: self.until });
         }
-        let has_room = dropped.len() <= MOST.into();
-        while let Some((key, begin)) = dropped.take_oldest_with_key() {
-            let (_, without_room) = match has_room {
-                true => self.spans.open(key.clone(), begin.input, &begin.record),
-                false => (0, 1),
-            };
-            if without_room != 0 {
-                ended.push(MissingSpan { key, begin, until });
-            }
-        }
+        self.spans.open(key, begin.input, &begin.record);
+        None
     }
 
     /// Takes out the span with this key, because an end with the key came at `time`. This may be its own end, so `time` is
@@ -69,9 +76,7 @@ impl Missing {
     /// Adds a span that was dropped although no event was lost. If it does not fit, returns it, as if it had ended now.
     pub fn keep(&mut self, key: &Key, begin: OpenSpan<Box<[u8]>>, now: u64) -> Option<MissingSpan> {
         self.until = now;
-        let has_room =
-            self.spans.len() < MOST.into() && self.spans.open(key.clone(), begin.input, &begin.record).1 == 0;
-        (!has_room).then(|| MissingSpan { key: key.clone(), begin, until: now })
+        self.add(key.clone(), begin)
     }
 
     /// Takes out the first span with this key if `is_over` returns true for it. It was over at the time `until`.
@@ -86,11 +91,12 @@ impl Missing {
         Some(MissingSpan { key: key.clone(), begin, until })
     }
 
-    /// Takes out the span with this key, because another span with the key begins. `until` is the latest time at which the
-    /// old span can have ended: during a loss, the time of the new begin. `None` stands for the end of the last loss.
-    pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
+    /// Takes out the span with this key, because another span with the key begins at `time`. While events are lost, this is
+    /// the latest time at which the old span can have ended, and otherwise the end of the last loss.
+    pub fn begin(&mut self, key: &Key, time: u64, is_losing: bool) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
-        Some(MissingSpan { key: key.clone(), begin, until: until.unwrap_or(self.until) })
+        let until = if is_losing { time } else { time.min(self.until) };
+        Some(MissingSpan { key: key.clone(), begin, until })
     }
 
     /// Takes out all spans. They ended at the time `until` at the latest.
@@ -99,18 +105,11 @@ impl Missing {
         self.take_all()
     }
 
-    /// Takes out all spans, because no more events come.
+    /// Takes out all spans. They ended with the last loss at the latest.
     pub fn take_all(&mut self) -> Vec<MissingSpan> {
-        let mut ended = Vec::new();
-        self.end_all(&mut ended);
-        ended
-    }
-
-    fn end_all(&mut self, ended: &mut Vec<MissingSpan>) {
         let until = self.until;
-        while let Some((key, begin)) = self.spans.take_oldest_with_key() {
-            ended.push(MissingSpan { key, begin, until });
-        }
+        let oldest = || self.spans.take_oldest_with_key();
+        std::iter::from_fn(oldest).map(|(key, begin)| MissingSpan { key, begin, until }).collect()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -153,6 +153,11 @@ impl OpenSpans {
         (before - self.len).into()
     }
 
+    /// Returns whether another span fits without dropping one.
+    pub fn has_room_for(&self, key: &Key, record: &[u8]) -> bool {
+        self.len < self.max && self.has_room(key.heap_bytes() + record.len())
+    }
+
     /// Returns whether there is memory for another span.
     #[inline]
     fn has_room(&self, contents: usize) -> bool {

@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    fn time_of(&self, begin: &OpenSpan<&[u8]>) -> u64 {
+    pub(super) fn time_of(&self, begin: &OpenSpan<impl AsRef<[u8]>>) -> u64 {
         self.format.inputs[begin.input].layout.time(begin.split().0).unwrap_or(0)
     }
 }

@@ -1,6 +1,7 @@
 //! A span during a run: receives the samples that begin and end spans, and delivers the spans.
 
 mod flushes;
+mod missing;
 
 use std::sync::Arc;
 
@@ -9,12 +10,13 @@ use perf_prof_format::{
     spec::{Nesting, OpenAtEnd},
 };
 
+use self::missing::OfThreads;
 use super::{
-    Action, Change, Filters, Keep, OpenCondition, Span,
+    Action, Change, Filters, Keep, OpenCondition, Span, Step,
     flushes::Flushes,
     key::Key,
     matches_any,
-    missing::{Missing, MissingSpan},
+    missing::{Lifetime, Missing, MissingSpan},
     overdue::Overdue,
     runs::Runs,
     scheduler::{At, Scheduler},
@@ -44,6 +46,8 @@ pub(super) struct Engine {
     /// latest possible end is known. It is `None` if the sink does not want these records.
     missing: Missing,
     missing_records: Option<Vec<Box<[u8]>>>,
+    /// The open spans of each thread while events are lost. `None` if a thread may have several spans at a time.
+    of_threads: Option<OfThreads>,
     /// Which tasks ran on each CPU; `None` if no rule needs this.
     runs: Option<Runs>,
     scheduler: Scheduler,
@@ -99,6 +103,11 @@ impl Engine {
         let steps = span.inputs.iter().flat_map(|input| &input.steps);
         let discards = steps.filter(|step| step.action == Action::Discard).count();
         let misses_ends = span.definition.is_some_and(|definition| definition.misses_ends(discards));
+        let lifetime = match span.definition {
+            Some(definition) if definition.ends_soon => Lifetime::Short,
+            _ => Lifetime::Any,
+        };
+        let of_threads = span.has_one_per_thread().then(OfThreads::default);
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -109,12 +118,13 @@ impl Engine {
             verdicts,
             open,
             ahead,
-            missing: Missing::default(),
+            missing: Missing::new(lifetime),
             missing_records: None,
+            of_threads,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
             flushes: Flushes::default(),
-            missing_waits: Missing::default(),
+            missing_waits: Missing::new(Lifetime::Any),
             overdue: misses_ends.then(Overdue::default),
             counts,
             last: 0,
@@ -129,6 +139,18 @@ impl Engine {
     fn began(&self, key: &Key) -> Option<u64> {
         let begin = self.open.last(key)?;
         self.format.inputs[begin.input].layout.time(begin.split().0)
+    }
+
+    /// Returns the key of a sample. If the step has several keys, it is the key of the open span that began last.
+    #[inline]
+    fn key(&self, step: &Step, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
+        let mut key = step.key.key(layout, record)?;
+        for other in step.other_keys.iter().filter_map(|plan| plan.key(layout, record)) {
+            if self.began(&other) > self.began(&key) {
+                key = other;
+            }
+        }
+        Some(key)
     }
 
     /// Returns whether the open span with this key meets the condition. Returns true if there is no such span.
@@ -172,7 +194,7 @@ impl Engine {
         };
         let Some(begin) = begin else {
             counts.add_without_begin(1);
-            let dropped = self.missing.end(key, time);
+            let dropped = self.missing.end(&self.missing_key(key), time);
             self.count_missing(dropped);
             return Flow::Continue(());
         };
@@ -321,52 +343,6 @@ impl Engine {
         }
     }
 
-    /// Adds up the maximum durations of dropped spans. Skips spans whose begin shows that the user did not select them.
-    fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
-        for MissingSpan { key, begin, until } in spans {
-            let (record, notes) = begin.split();
-            let time = self.format.inputs[begin.input].layout.time(record).unwrap_or(0);
-            let duration = until.saturating_sub(time);
-            let begin = (begin.input, record);
-            let samples = SpanSamples { begin, end: None, notes, key: key.numbers(), duration, ran: None };
-            let task = self.format.thread(&samples);
-            let is_selected = duration >= self.span.spec.min
-                && self.delivers_spans_of(task)
-                && self.selects_task(&samples)
-                && self.passes(&samples);
-            if !is_selected {
-                continue;
-            }
-            self.counts.incomplete().add_time(task, duration);
-            if let Some(records) = &mut self.missing_records {
-                self.format.write(&self.layout, &samples, Some(&self.context), &mut self.record);
-                records.push(self.record.as_slice().into());
-            }
-        }
-    }
-
-    /// Adds up the maximum durations of earlier spans with this key: those that a loss dropped, and the open one. Called
-    /// when a span with the key begins although no end came.
-    fn count_missing_before(&mut self, key: &Key, time: u64) {
-        if self.span.spec.nesting != Nesting::Replaced {
-            return;
-        }
-        let is_losing = self.lossy_rings != 0;
-        if !self.missing.is_empty() {
-            let dropped = self.missing.begin(key, is_losing.then_some(time));
-            self.count_missing(dropped);
-        }
-        // Some ends of sources have no event, so a second begin alone does not show that an end is missing.
-        let task = key.numbers()[0] as i32;
-        let is_contradicted = || self.scheduler.contradicted().contains(&task);
-        if (is_losing || !self.span.spec.is_source() || is_contradicted() || self.is_overdue(key, time))
-            && let Some(OpenSpan { input, record }) = self.open.last(key)
-        {
-            let begin = OpenSpan { input, record: Box::from(record) };
-            self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
-        }
-    }
-
     /// Returns whether the user selected the task of a span, by its id and by its name.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
         let are_all_selected = self.context.delivers_all_spans() && self.span.comms.is_empty();
@@ -442,16 +418,16 @@ impl Derivation for Engine {
             {
                 continue;
             }
-            let Some(mut key) = step.key.key(layout, record) else { continue };
-            for other in step.other_keys.iter().filter_map(|plan| plan.key(layout, record)) {
-                if self.began(&other) > self.began(&key) {
-                    key = other;
-                }
-            }
+            let Some(key) = self.key(step, layout, record) else { continue };
             if step.after.is_some_and(|after| !self.meets(after, &key)) {
                 continue;
             }
-            match step.action {
+            let action = step.action;
+            if self.lossy_rings != 0 {
+                self.drop_other_of_thread(&key, action, time);
+            }
+            let layout = &self.format.inputs[input].layout;
+            match action {
                 Action::End => self.end(&key, Which::Last, input, time, record, emit)?,
                 Action::EndFirst => self.end(&key, Which::First, input, time, record, emit)?,
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
@@ -510,26 +486,21 @@ impl Derivation for Engine {
     }
 
     fn loss_begins(&mut self) {
+        if self.lossy_rings == 0
+            && let Some(of_threads) = &mut self.of_threads
+        {
+            of_threads.follow(&self.open);
+        }
         self.lossy_rings += 1;
     }
 
     fn lost(&mut self, _start: u64, end: u64) {
         self.lossy_rings = self.lossy_rings.saturating_sub(1);
-        // Each open span may have ended, or begun again, among the lost samples. A span that begins after this call began
-        // after the loss.
-        for (key, begin) in self.open.iter() {
-            self.add_gap_of(key.numbers(), &begin, self.last);
-        }
-        let dropped = self.open.take_all();
-        let (number, mut ended) = (dropped.len(), Vec::new());
-        self.missing.add(dropped, self.last.max(end), &mut ended);
-        self.count_missing(ended);
+        self.drop_open(end);
         self.ahead.clear();
         self.scheduler.clear();
         self.flushes.lost();
         self.runs.iter_mut().for_each(Runs::clear);
-        self.counts.add_dropped(number);
-        self.counts.add_lost(number);
     }
 
     fn keep_missing(&mut self) {

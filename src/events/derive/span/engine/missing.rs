@@ -1,0 +1,150 @@
+//! The maximum durations of the spans that losses dropped.
+
+use perf_prof_format::spec::Nesting;
+use rustc_hash::FxHashMap;
+
+use super::Engine;
+use crate::{
+    derive::span::{
+        Action, Span,
+        key::{Key, Part},
+        missing::MissingSpan,
+        table::{OpenSpan, OpenSpans},
+    },
+    event::SpanSamples,
+};
+
+/// The open spans of each thread while events are lost, for spans of which a thread has one at a time. Their keys start with
+/// the thread, so any event of the thread with another key shows that the thread's open span is over.
+#[derive(Default)]
+pub(super) struct OfThreads(FxHashMap<u64, Key>);
+
+impl OfThreads {
+    /// Follows these open spans from now on.
+    pub fn follow(&mut self, open: &OpenSpans) {
+        self.0 = open.iter().map(|(key, _)| (key.numbers()[0], key.clone())).collect();
+    }
+}
+
+impl Span {
+    /// Returns whether a thread has at most one of these spans at a time, such as a system call, although the thread is not
+    /// the whole key.
+    pub(super) fn has_one_per_thread(&self) -> bool {
+        let mut begins = self.inputs.iter().flat_map(|input| &input.steps).filter(|step| step.action.begins());
+        self.definition.is_some()
+            && self.spec.nesting == Nesting::Replaced
+            && begins.all(|step| matches!(step.key.parts(), [Part::Tid, _]))
+    }
+}
+
+impl Engine {
+    /// Drops all open spans, because a loss is over: each of them may have ended, or begun again, among the lost samples. A
+    /// span that begins after this call began after the loss.
+    pub(super) fn drop_open(&mut self, end: u64) {
+        for (key, begin) in self.open.iter() {
+            self.add_gap_of(key.numbers(), &begin, self.last);
+        }
+        let mut dropped = self.open.take_all();
+        let number = dropped.len();
+        let mut ended = self.missing.end_loss(self.last.max(end), number);
+        while let Some((key, begin)) = dropped.take_oldest_with_key() {
+            let key = self.missing_key(&key);
+            if self.of_threads.is_some() {
+                ended.extend(self.missing.end(&key, self.time_of(&begin)));
+            }
+            ended.extend(self.missing.add(key, begin));
+        }
+        self.count_missing(ended);
+        if let Some(of_threads) = &mut self.of_threads {
+            of_threads.0.clear();
+        }
+        self.counts.add_dropped(number);
+        self.counts.add_lost(number);
+    }
+
+    /// Drops the open span of a thread while events are lost, because the thread has an event with another key.
+    pub(super) fn drop_other_of_thread(&mut self, key: &Key, action: Action, time: u64) {
+        let Some(OfThreads(open)) = &mut self.of_threads else { return };
+        if !action.begins() && !action.ends() {
+            return;
+        }
+        let thread = key.numbers()[0];
+        let other = match open.get(&thread) {
+            Some(other) if other != key => open.remove(&thread),
+            _ => None,
+        };
+        if action.begins() {
+            open.insert(thread, key.clone());
+        }
+        let Some(other) = other else { return };
+        let inputs = &self.format.inputs;
+        let is_earlier = |begin: OpenSpan<&[u8]>| inputs[begin.input].layout.time(begin.split().0) <= Some(time);
+        let Some(begin) = self.open.close_if(&other, is_earlier) else { return };
+        self.counts.add_dropped(1);
+        self.counts.add_lost(1);
+        self.add_gap_of(other.numbers(), &begin, time);
+        self.count_missing([MissingSpan { key: other, begin, until: time }]);
+    }
+
+    /// Returns the key of a span among the dropped spans: the thread alone, if a thread has one span at a time.
+    pub(super) fn missing_key(&self, key: &Key) -> Key {
+        if self.of_threads.is_some() { Key::One(key.numbers()[0]) } else { key.clone() }
+    }
+
+    /// Returns the key of a dropped span with all its parts.
+    fn whole_key(&self, key: Key, begin: &OpenSpan<Box<[u8]>>) -> Key {
+        if self.of_threads.is_none() {
+            return key;
+        }
+        let step = self.span.inputs[begin.input].steps.iter().find(|step| step.action.begins());
+        let layout = &self.format.inputs[begin.input].layout;
+        step.and_then(|step| step.key.key(layout, begin.split().0)).unwrap_or(key)
+    }
+
+    /// Adds up the maximum durations of dropped spans. Skips spans whose begin shows that the user did not select them.
+    pub(super) fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
+        for MissingSpan { key, begin, until } in spans {
+            let key = self.whole_key(key, &begin);
+            let (record, notes) = begin.split();
+            let time = self.format.inputs[begin.input].layout.time(record).unwrap_or(0);
+            let duration = until.saturating_sub(time);
+            let begin = (begin.input, record);
+            let samples = SpanSamples { begin, end: None, notes, key: key.numbers(), duration, ran: None };
+            let task = self.format.thread(&samples);
+            let is_selected = duration >= self.span.spec.min
+                && self.delivers_spans_of(task)
+                && self.selects_task(&samples)
+                && self.passes(&samples);
+            if !is_selected {
+                continue;
+            }
+            self.counts.incomplete().add_time(task, duration);
+            if let Some(records) = &mut self.missing_records {
+                self.format.write(&self.layout, &samples, Some(&self.context), &mut self.record);
+                records.push(self.record.as_slice().into());
+            }
+        }
+    }
+
+    /// Adds up the maximum durations of earlier spans with this key: those that a loss dropped, and the open one. Called
+    /// when a span with the key begins although no end came.
+    pub(super) fn count_missing_before(&mut self, key: &Key, time: u64) {
+        if self.span.spec.nesting != Nesting::Replaced {
+            return;
+        }
+        let is_losing = self.lossy_rings != 0;
+        if !self.missing.is_empty() {
+            let dropped = self.missing.begin(&self.missing_key(key), time, is_losing);
+            self.count_missing(dropped);
+        }
+        // Some ends of sources have no event, so a second begin alone does not show that an end is missing.
+        let task = key.numbers()[0] as i32;
+        let is_contradicted = || self.scheduler.contradicted().contains(&task);
+        if (is_losing || !self.span.spec.is_source() || is_contradicted() || self.is_overdue(key, time))
+            && let Some(OpenSpan { input, record }) = self.open.last(key)
+        {
+            let begin = OpenSpan { input, record: Box::from(record) };
+            self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
+        }
+    }
+}
