@@ -5,7 +5,7 @@ usage: biosnoop.py [OPTION of perf-prof python]... [--dev NAME] [--min US] [--fa
 
     TIME         TASK                   DEV      OP           SECTOR     BYTES  QUEUED us   FLUSH us  DEVICE us  ERROR
     14:03:12.518 mysqld 604             nvme0n1  write      91830272     16384       12.1        0.0       88.4
-    14:03:12.519 kworker/1:0H 24        vda      flush             0         0        0.0        0.0     4210.7
+    14:03:12.519 kworker/1:0H 24        vda      flush             0         0          -        0.0     4210.7
     14:03:12.519 jbd2/vda1-8 301        vda      write        204800      4096        1.1     4214.9       85.2
 
 A long time on the device means that the device is slow, or gets too many requests at once. A long time in the queue means
@@ -56,8 +56,9 @@ def block_io(event: PerfEvent) -> None:
     if event.duration < args.min * 1000 or args.dev not in (None, name, event.dev) or args.failed and not event.errno:
         return
     task = f"{event.comm} {event.pid}"
-    # All parts are 0 if they are not known. Then `-` is printed.
-    parts = (event.queued, event.flush, event.device)
-    times = " ".join(f"{ns / 1000:>10.1f}" if event.device else f"{'-':>10}" for ns in parts)
+    # Parts that are not known are 0: all of them if the issue was not seen, and for a flush of the device the time in the queue.
+    queued = event.device and event.rwbs != "FF"
+    parts = ((event.queued, queued), (event.flush, event.device), (event.device, event.device))
+    times = " ".join(f"{ns / 1000:>10.1f}" if is_known else f"{'-':>10}" for ns, is_known in parts)
     text = f"{clock(event._realtime)} {task:<22} {name:<8} {event.op:<8} {event.sector:>12} {event.bytes:>9} {times}  {event.errno}"
     print(text.rstrip())

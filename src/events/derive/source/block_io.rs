@@ -68,7 +68,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
         Field::time(
             "queued",
-            "ns until it was issued to the device, without the time in `flush`; 0 if that is not known",
+            "ns until it was issued to the device, without the time in `flush`; 0 if that is not known, as for `FF`",
             |span| Times::of(span).queued,
         ),
         Field::time(
