@@ -254,6 +254,26 @@ fn words_that_users_type_lead_to_what_exists() {
     for words in ["iotop", "O_DIRECT", "who dirtied"] {
         finds(words, &["syscall/ret > 0/name=*write*/str/"]);
     }
+    finds("strace -r", &["--timestamps"]);
+    finds("strace -Z", &["syscall/failed/"]);
+    finds("strace -f", &["perf-prof trace"]);
+    for words in ["exclude", "except", "leave out", "all but", "not", "ignore"] {
+        finds(words, &["comm != \"x\""]);
+    }
+    for words in ["rotate", "max-size", "size limit", "split file"] {
+        finds(words, &["--switch-output"]);
+    }
+    for words in ["io_uring", "uring"] {
+        finds(words, &["docs/writing-scripts.md#pairs-of-events-latency"]);
+    }
+    finds("unix socket", &["--listen"]);
+    for words in ["go", "golang"] {
+        finds(words, &["docs/events-and-fields.md#before-you-use-probes"]);
+    }
+    finds("COMPRESSED2", &["docs/recordings.md#run-a-script-on-a-recording"]);
+    finds("signal handler frame", &["docs/events-and-fields.md#call-chains"]);
+    finds("folder", &["filename_str"]);
+    finds("inode", &["opensnoop"]);
 }
 
 #[test]

@@ -84,7 +84,8 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
     found
 }
 
-/// Splits the typed words into terms. Words that form a phrase in the table of synonyms become one term.
+/// Splits the typed words into terms. Words that form a phrase in the table of synonyms become one term. Other options behind
+/// the name of a tool, such as those of `strace -f`, are left out, because they mean something else here.
 fn terms(typed: &[String]) -> Vec<Term> {
     let typed = typed.join(" ").to_lowercase();
     let all: Vec<&str> = typed.split_whitespace().collect();
@@ -94,7 +95,8 @@ fn terms(typed: &[String]) -> Vec<Term> {
         let phrase = (2..=rest.len()).rev().find(|&count| !synonyms::others(&rest[..count].join(" ")).is_empty());
         let count = phrase.unwrap_or(1);
         let term = rest[..count].join(" ");
-        if !synonyms::is_empty(&term) || all.len() == 1 {
+        let is_of_tool = count == 1 && term.starts_with('-') && synonyms::is_tool(all[0]);
+        if !is_of_tool && (!synonyms::is_empty(&term) || all.len() == 1) {
             terms.push(Term::new(&term));
         }
         rest = &rest[count..];

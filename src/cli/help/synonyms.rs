@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, each with the words or phrases that are searched in addition. Commas separate words. Names
 /// that exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 69] = [
+const SYNONYMS: [(&str, &str); 76] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -36,10 +36,23 @@ const SYNONYMS: [(&str, &str); 69] = [
     ("refused, connection refused, retransmit", "tcplife, tcp, connection"),
     ("network, socket, connection, tcp, packet", "tcp, tcplife, connection"),
     ("syscall, system call, strace", "syscall, system call, slowcalls, syscalls.py, trace"),
+    ("strace -r, relative timestamp", "--timestamps, delta, trace"),
+    ("strace -z", "failed, syscall/failed, trace"),
+    (
+        "exclude, except, leave out, all but, everything but, not, ignore, negate",
+        "every program but one, filter, filters, true",
+    ),
+    ("io_uring, uring, iouring, sqe, cqe", "pairs of events, span"),
+    ("unix socket, listening address", "--listen"),
+    ("go, golang, goroutine", "return probe, Go, probes, function"),
+    ("folder, dir, inode", "path, str, filename_str, folder of the descriptor, opensnoop"),
     ("interrupt, irq, hardirq, softirq", "irq, softirq, irqlat, interrupt"),
     ("kill, killed, crash, segfault, sigkill", "killsnoop, signal, killed, exit, recorder was killed"),
     ("truncated, truncate, unfinished, corrupt, corrupted", "cut off, damaged, Incomplete recordings"),
-    ("rotate, rotation, retention, prune, old dumps, limit dumps", "--max-files, newest dumps"),
+    (
+        "rotate, rotation, retention, prune, old dumps, limit dumps, max-size, max size, size limit, split file, file size",
+        "--max-files, --switch-output, newest dumps, flight recorder",
+    ),
     ("broken pipe, epipe, sigpipe, head", "closed pipe"),
     ("await, coroutine, event loop", "asyncio, asynchronous iterator"),
     ("nogil, no gil", "free-threaded"),
@@ -104,6 +117,9 @@ const SYNONYMS: [(&str, &str); 69] = [
 const PROGRAMS: &str = "nginx apache2 httpd haproxy envoy redis redis-server postgres mysqld mariadbd mongod sqlite3 java node \
                         python3 ruby php php-fpm perl dotnet bash sshd dockerd containerd kubelet qemu rustc gcc clang make";
 
+/// Programs whose options mean something else in perf-prof.
+const TOOLS: &str = "strace ltrace ftrace bpftrace trace-cmd";
+
 /// Words that a search ignores.
 const EMPTY: &str =
     "a an and are by can do does for from get how i in is it me my of on or show the to what where which with";
@@ -133,6 +149,11 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Returns whether a word is the name of a program that many machines run.
 pub fn is_program(word: &str) -> bool {
     PROGRAMS.split_whitespace().any(|program| program == word)
+}
+
+/// Returns whether a word is the name of a tool whose options mean something else in perf-prof.
+pub fn is_tool(word: &str) -> bool {
+    TOOLS.split(' ').any(|tool| tool == word)
 }
 
 /// Returns whether a search ignores this word.

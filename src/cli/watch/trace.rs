@@ -51,6 +51,9 @@ Examples
       perf-prof trace -e 'irq:*' -N 5 --timestamps date
   Only events for which a filter is true:
       perf-prof trace -e 'sched:sched_wakeup/prio<100/' -a -- sleep 1
+  The calls of every program but one, or all calls but some:
+      perf-prof trace -e 'syscall/comm != \"x\"/' -a -- sleep 1
+      perf-prof trace -e 'syscall/name != \"futex\" && name != \"poll\"/' -p 1234
   For other programs, one JSON object per line: the members of events in scripts with their values,
   `_names` with their names where the event's format has names, and `_text`, what the kernel prints:
       perf-prof trace -e sched:sched_switch --json -a -- sleep 1 | jq ._names.prev_state
