@@ -35,7 +35,8 @@
 //!   ones: `static_probe.rs`, `static_arguments.rs`)
 //! * the effect of an attribute of selectors, sizes of rings and of the buffer, whose events are left out:
 //!   `live/requests.rs`
-//! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`
+//! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`; recorded events that several
+//!   selectors need: `live/sharing.rs`; their delivery while they are recorded: `engine/pump/shared.rs`
 //! * which events BPF programs add up in the kernel, and the reasons if they do not: `live/in_kernel.rs`; which system
 //!   calls they pair: `live/pairs.rs`, `engine/call_pairs.rs`; when the run reads their tables:
 //!   `engine/kernel_tables.rs`

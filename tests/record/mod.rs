@@ -14,6 +14,7 @@ mod output_place;
 mod perf_options;
 mod pipe;
 mod plain;
+mod shared_events;
 pub mod side_band;
 mod snapshots;
 mod targets;

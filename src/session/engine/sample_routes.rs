@@ -26,6 +26,19 @@ pub struct Route {
     pub filter: Option<Filter>,
 }
 
+impl Route {
+    /// Returns whether the event gets a sample from this CPU with this raw data.
+    #[inline]
+    pub fn wants<'a>(&self, cpu: Option<u32>, raw: impl FnOnce() -> &'a [u8]) -> bool {
+        let on_cpu = match (&self.cpus, cpu) {
+            (None, _) => true,
+            (Some(cpus), Some(cpu)) => cpus.contains(cpu),
+            (Some(_), None) => false,
+        };
+        on_cpu && self.filter.as_ref().is_none_or(|filter| filter.passes(raw(), cpu))
+    }
+}
+
 /// The state that a pump needs only for the replay of a recording.
 #[derive(Debug)]
 pub struct ReplayState {
@@ -336,18 +349,8 @@ impl ReplayState {
     /// Returns the selected events that get the sample `record`.
     pub fn events<'a>(&'a self, taken: &SampleOrigin, record: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
         let &SampleOrigin { attr, cpu, .. } = taken;
-        self.routes[attr].iter().filter(move |route| self.wants(route, attr, cpu, record)).map(|route| route.event)
-    }
-
-    #[inline]
-    fn wants(&self, route: &Route, attr: usize, cpu: Option<u32>, record: &[u8]) -> bool {
-        let on_cpu = match (&route.cpus, cpu) {
-            (None, _) => true,
-            (Some(cpus), Some(cpu)) => cpus.contains(cpu),
-            (Some(_), None) => false,
-        };
-        let raw = || self.layouts.sample(attr).for_counter_readings().raw(record).unwrap_or(&[]);
-        on_cpu && route.filter.as_ref().is_none_or(|filter| filter.passes(raw(), cpu))
+        let raw = move || self.layouts.sample(attr).for_counter_readings().raw(record).unwrap_or(&[]);
+        self.routes[attr].iter().filter(move |route| route.wants(cpu, raw)).map(|route| route.event)
     }
 
     /// Splits a sample that contains counter values (PERF_SAMPLE_READ). Returns one sample for each counter that has

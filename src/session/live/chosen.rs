@@ -68,12 +68,22 @@ impl ChosenEvents {
         Ok(ChosenEvents { events, derived: Vec::new(), moves: None, ..self })
     }
 
+    /// Makes the events that are the same tracepoint share its samples, for a run that is recorded.
+    pub fn share(self, capture: &plan::Capture) -> Result<ChosenEvents> {
+        let mut selection = Selection { events: self.events, derived: self.derived, moves: self.moves };
+        selection.share(capture)?;
+        let Selection { events, derived, moves } = selection;
+        Ok(ChosenEvents { events, derived, moves, ..self })
+    }
+
     /// Returns the event types that a program receives, before the events are opened. Only the offsets of the ids in
     /// samples may differ from those of the opened events.
     pub fn planned_types(&self, capture: &plan::Capture) -> Result<Vec<EventType>> {
         let layouts = Capture::layouts(&requests::requests(capture, &self.events)?);
         let delivered = self.moves.unwrap_or(self.events.len());
-        let types = event_types(&self.events[..delivered], &self.derived, |event| layouts[event])?;
+        let types = event_types(&self.events[..delivered], &self.derived, |event| {
+            layouts[self.events[event].opened_at(event)]
+        })?;
         Ok(derive::delivered(&types, &self.derived))
     }
 

@@ -10,6 +10,7 @@ pub mod polled;
 pub mod refusal;
 pub mod requests;
 pub mod select;
+pub mod sharing;
 pub mod strings;
 pub mod unprivileged;
 pub mod workload_end;

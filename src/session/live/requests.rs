@@ -25,7 +25,10 @@ use perf_prof_system::{
     output, procfs,
 };
 
-use super::select::{EventLocation, Selected};
+use super::{
+    select::{EventLocation, Selected},
+    sharing,
+};
 use crate::{
     engine::pump::MOVES,
     plan::{self, CgroupsOfEvents, Switch, Verbosity},
@@ -125,6 +128,7 @@ pub fn report_missing_cpus(plan: &plan::Capture, selected: &[Selected]) -> Resul
 /// Returns the request to the kernel for each selected event.
 pub fn requests(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<EventRequest>> {
     let mut requests = selected.iter().map(|event| request(plan, event)).collect::<Result<Vec<_>>>()?;
+    sharing::merge(&mut requests, selected);
     if let (CgroupsOfEvents::OneEach, plan::Target::Cgroups { cgroups, .. }) = (plan.cgroups_of_events, &plan.target) {
         if cgroups.len() != requests.len() {
             bail!(
@@ -268,7 +272,9 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
 pub fn report_opened(planned: &Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
     report_missing_calls_of_children(capture.of_children());
     report_smaller_rings(planned, capture, verbosity);
-    let is_opened = |event: usize| selected.get(event).is_some_and(|event| event.request.writer != Writer::Nobody);
+    let is_opened = |event: usize| {
+        selected.get(event).is_some_and(|event| event.request.writer != Writer::Nobody && event.samples_of.is_none())
+    };
     let attrs = capture.attrs().iter().enumerate().filter(|(index, _)| *index >= selected.len() || is_opened(*index));
     for (_, event) in attrs.filter(|(_, event)| event.ids.is_empty()) {
         output::say(format_args!("{} is not {done}: the kernel does not allow sampling of this event", event.name));

@@ -19,10 +19,10 @@ use perf_prof_format::{
 };
 use perf_prof_system::tracefs::Tracefs;
 
-use super::interpreter;
+use super::{interpreter, sharing};
 use crate::{
     engine::pump::MOVES,
-    plan::{Capture, Switch, Target, live_target},
+    plan::{Capture, CgroupsOfEvents, Switch, Target, live_target},
     selectors::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks, devices},
 };
 
@@ -44,8 +44,11 @@ pub struct Selected {
     pub limit: Option<u64>,
     /// A note about the event. It is printed with `-v`.
     pub note: Option<String>,
-    /// What is missing in the event's samples, as texts for a message.
+    /// What is missing in the event's samples, or what a recording contains beyond them, as texts for a message.
     pub lacks: Vec<String>,
+    /// The index of the opened event whose samples this event gets. `None` if this event is opened itself. Only events
+    /// that are recorded share samples.
+    pub samples_of: Option<usize>,
 }
 
 /// Where an event happens.
@@ -58,6 +61,11 @@ pub enum EventLocation {
 }
 
 impl Selected {
+    /// Returns the index of the opened event whose samples this event gets. `own` is the index of this event.
+    pub fn opened_at(&self, own: usize) -> usize {
+        self.samples_of.unwrap_or(own)
+    }
+
     /// Returns the event type with this sample layout.
     pub fn event_type(&self, layout: SampleLayout) -> EventType {
         let Attrs { alias, max_stack, .. } = &self.spec.attrs;
@@ -100,7 +108,7 @@ impl Selected {
         let request = EventRequest::tracepoint(name, format.id);
         let (spec, format) = (spec.clone(), Format::Tracepoint(format));
         let stacks = Stacks::default();
-        Selected { spec, format, request, stacks, place, limit: None, note: None, lacks: Vec::new() }
+        Selected { spec, format, request, stacks, place, limit: None, note: None, lacks: Vec::new(), samples_of: None }
     }
 }
 
@@ -147,7 +155,7 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
 impl Selection {
     /// Returns the events that are opened for a recording. Spans are not included, because they are made when the
     /// recording is read.
-    pub fn recorded(self, plan: &Capture) -> Result<Vec<Selected>> {
+    pub fn recorded(mut self, plan: &Capture) -> Result<Vec<Selected>> {
         let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
         if let Some(source) = plan.events.iter().find(of_source)
             && let (_, Some(_)) = live_target(std::slice::from_ref(source), plan.target.clone())?
@@ -159,7 +167,17 @@ impl Selection {
                  recording"
             );
         }
+        self.share(plan)?;
         Ok(self.events)
+    }
+
+    /// Makes the events that are the same tracepoint share its samples, because a recording contains each event once.
+    pub fn share(&mut self, plan: &Capture) -> Result<()> {
+        // Events with cgroups of their own are not the same.
+        match plan.cgroups_of_events {
+            CgroupsOfEvents::OneEach => Ok(()),
+            CgroupsOfEvents::All | CgroupsOfEvents::Each => sharing::share(&mut self.events, &self.derived),
+        }
     }
 
     /// Returns the events that are opened, for commands that cannot run derived events.
@@ -334,7 +352,9 @@ fn probes(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Vec<Selecte
     let selected = found.into_iter().map(|ResolvedProbe { probe, request, format, note, lacks }| {
         let (format, stacks) = (Format::Tracepoint(Arc::new(format)), Stacks::default());
         spec.kind = EventKind::Probe(probe);
-        let selected = Selected { spec: spec.clone(), format, request, stacks, place, limit: None, note, lacks };
+        let (spec_of_event, samples_of) = (spec.clone(), None);
+        let selected =
+            Selected { spec: spec_of_event, format, request, stacks, place, limit: None, note, lacks, samples_of };
         spec.grouping = spec.grouping.next_role();
         selected
     });
@@ -379,6 +399,7 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
         limit: source.limit,
         note: source.note,
         lacks: Vec::new(),
+        samples_of: None,
     })
 }
 

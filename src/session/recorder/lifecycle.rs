@@ -136,7 +136,7 @@ pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Sele
 /// In tracefs, probes have other, temporary names.
 fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(String, String)> {
     let mut formats = Vec::new();
-    for (event, attr) in selected.iter().zip(attrs) {
+    for (event, attr) in selected.iter().zip(attrs).filter(|(event, _)| event.samples_of.is_none()) {
         if let (EventKind::Probe(probe), Some(format)) = (&event.spec.kind, event.format.tracepoint()) {
             let (system, name) = probe.recorded_name();
             attr.name = format!("{system}:{name}");

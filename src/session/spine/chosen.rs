@@ -41,9 +41,10 @@ impl Chosen {
         match &plan.origin {
             Origin::Recorded(input) => Ok(Chosen::Recorded(Box::new(ChosenRecording::select(plan, input)?))),
             Origin::Live(of_live) => {
-                let chosen = ChosenEvents::select(&plan.capture)?;
+                let mut chosen = ChosenEvents::select(&plan.capture)?;
                 if of_live.recording.is_some() {
                     recorder::check(&chosen.events)?;
+                    chosen = chosen.share(&plan.capture)?;
                 }
                 Ok(Chosen::Live(Arc::new(plan.clone()), chosen))
             }

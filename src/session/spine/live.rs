@@ -30,7 +30,7 @@ use crate::{
     engine::{
         kernel_tables::{EventUse, KernelTables},
         losses,
-        pump::{LossWindow, MoveEvent, Pump, PumpSettings, TaskCgroups},
+        pump::{LossWindow, MoveEvent, Pump, PumpSettings, SharedSamples, TaskCgroups},
         refresh::Refresh,
         run_loop::{Ending, FinishAs, RunLoop},
         span_report,
@@ -43,6 +43,7 @@ use crate::{
         refusal::open_error,
         requests::{self, Sizes},
         select::{self, Selected},
+        sharing,
         workload_end::end_workload,
     },
     plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target, Verbosity},
@@ -63,6 +64,8 @@ pub(super) struct LiveSession {
     /// The time of day minus the events' clock, in ns.
     offset: i64,
     capture: Capture,
+    /// The tracepoints whose samples several events get, if there are any.
+    shared: Option<SharedSamples>,
     closing: ClosingHeldOff,
 }
 
@@ -99,7 +102,9 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         .with_budget(sizes.buffer)
         .with_targets(targets(&plan.capture, workload.as_ref())?, plan.capture.spans_of)
         .with_left_out(left_out);
-    let events = event_types(&selected[..received], &derived, |event| capture.layout(event))?;
+    let events =
+        event_types(&selected[..received], &derived, |event| capture.layout(selected[event].opened_at(event)))?;
+    let shared = sharing::shared_samples(&selected, &capture)?;
     let context = Arc::new(context.with_symbol_options(plan.symbols_for(&events), processes));
     let ring_cpus = capture.ring_cpus();
     let stats = Stats::new(events.len(), ring_cpus.len()).with_spans(derived.len());
@@ -133,6 +138,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         calibration,
         offset,
         capture,
+        shared,
         closing,
     };
     Ok(Session::new(about, Source::Live(Box::new(session))))
@@ -152,7 +158,7 @@ impl LiveSession {
     /// Delivers the events to the sink until the run ends.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, (uses, signals): (Vec<EventUse>, &Signals)) -> Outcome {
         let LiveSession { plan, of_live, tracefs, selected, derived, moves, mut capture, offset, closing, .. } = self;
-        let (mut workload, mut calibration, pairs) = (self.workload, self.calibration, self.pairs);
+        let (mut workload, mut calibration, pairs, shared) = (self.workload, self.calibration, self.pairs, self.shared);
         let About { context, stats, events, .. } = about;
         note_existing(&plan, context);
         let open = OpenEvents {
@@ -182,7 +188,8 @@ impl LiveSession {
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
-        let pump = pump(&plan, &source.source, &selected, about, (limit.filter(|_| derived.is_empty()), moves));
+        let of_pump = limit.filter(|_| derived.is_empty());
+        let pump = pump(&plan, &source.source, &selected, about, (of_pump, moves)).with_shared_samples(shared);
         // If the measurement fails, the last measured offset is still used.
         let mut calibrate = || calibration.realtime_offset().into_iter().for_each(|at| context.set_realtime_offset(at));
         let sink = DerivingSink::start(sink, events, &derived, stats, context);
@@ -297,12 +304,14 @@ fn task_cgroups(
     moves: Option<usize>,
     about: &About,
 ) -> Option<TaskCgroups> {
-    let format = |index: usize| match &selected.get(index)?.format {
-        Format::Tracepoint(format) => Some((index, format.clone())),
+    let event = |index: usize| match &selected.get(index)?.format {
+        Format::Tracepoint(format) => {
+            let layout = capture.layout(selected[index].opened_at(index));
+            Some(MoveEvent { index, format: format.clone(), layout, hierarchy: cgroup::hierarchy_id() })
+        }
         Format::Other(_) | Format::Span(_) => None,
     };
-    let (hierarchy, moves) = (cgroup::hierarchy_id(), moves.and_then(format));
-    let moves = moves.map(|(index, format)| MoveEvent { index, format, layout: capture.layout(index), hierarchy });
+    let moves = moves.and_then(event);
     (plan.capture.cgroups == Switch::On).then(|| TaskCgroups { types: about.events.clone(), moves })
 }
 

@@ -1,6 +1,8 @@
 //! Delivers the records of a batch. Samples and losses go to the program. Task names, mappings and kernel symbols go to
 //! the context.
 
+mod handled;
+mod shared;
 mod task_cgroups;
 
 use std::{ops::ControlFlow, sync::Arc};
@@ -13,6 +15,7 @@ use perf_prof_format::{
 
 use super::sample_routes::{ReplayState, SampleOrigin};
 
+pub use shared::{SharedSamples, SharedTracepoint};
 pub use task_cgroups::{MOVES, MoveEvent, TaskCgroups};
 
 /// The reason why delivery stopped in the middle of a batch.
@@ -69,6 +72,8 @@ pub struct Pump {
     replay_state: Option<Box<ReplayState>>,
     /// Follows the cgroups of tasks. `None` if only the cgroups of running tasks are needed.
     cgroups: Option<Box<TaskCgroups>>,
+    /// The tracepoints that several selected events share, if there are any.
+    shared: Option<Box<SharedSamples>>,
 }
 
 /// The settings of a pump.
@@ -110,6 +115,7 @@ impl Pump {
             others: OtherRecords::NONE,
             replay_state: None,
             cgroups: None,
+            shared: None,
         }
     }
 
@@ -168,23 +174,6 @@ impl Pump {
     /// Returns how many samples may still be delivered before the limit (`-N`) is reached.
     pub fn samples_left(&self) -> u64 {
         self.samples_left
-    }
-
-    /// Returns how many records of `batch` were handled before delivery stopped: all records up to and including the
-    /// last delivered sample. `left` is the number that [`Pump::samples_left`] returned before the batch.
-    #[cold]
-    pub fn records_handled(&self, batch: &Batch, left: u64) -> usize {
-        let mut samples = left - self.samples_left;
-        let mut records = 0;
-        let _ = batch.for_each(|_, record| {
-            if samples == 0 {
-                return ControlFlow::Break(());
-            }
-            records += 1;
-            samples -= u64::from(record_type(record) == PERF_RECORD_SAMPLE && self.delivers(record));
-            ControlFlow::Continue(())
-        });
-        records
     }
 
     /// Delivers a batch. Calls `attend` before each sample, so that signals are handled before the end of the batch. If
@@ -385,6 +374,20 @@ impl Pump {
     fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
         let event = self.event(record);
         let Some(event) = event.or_else(|| self.foreign_event(record)) else { return ControlFlow::Continue(()) };
+        if self.shared.is_some() {
+            return self.shared_sample((event, ring), record, program);
+        }
+        self.sample_of(event, ring, record, program)
+    }
+
+    #[inline(always)]
+    fn sample_of(
+        &mut self,
+        event: usize,
+        ring: usize,
+        record: &[u8],
+        program: &mut dyn Deliver,
+    ) -> ControlFlow<BreakReason> {
         if let Some(cgroups) = &self.cgroups
             && cgroups.are_moves(event)
         {
@@ -395,13 +398,6 @@ impl Pump {
             self.report_loss_before(ring, self.layout.time(record).unwrap_or(0), program)?;
         }
         self.deliver_sample(event, ring, record, program)
-    }
-
-    /// Returns whether a sample is delivered to a selected event. This includes samples with the id of another
-    /// program's event, if a selected event gets them.
-    fn delivers(&self, record: &[u8]) -> bool {
-        let event = self.layout.id(record).and_then(|id| self.ids.event(id).or(self.ids.foreign_event()));
-        event.is_some_and(|event| !self.cgroups.as_ref().is_some_and(|cgroups| cgroups.are_moves(event)))
     }
 
     #[inline(always)]
