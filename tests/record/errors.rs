@@ -20,7 +20,7 @@ fn wrong_usage() {
     for (args, text) in [
         (&[][..], "no event selected; use -e"),
         (&["-e", "a:b", "-p", "1", "-t", "1"], "-p and -t cannot be combined"),
-        (&["--filter", "x>0", "-e", "a:b"], "--filter 'x>0' has no event"),
+        (&["--filter", "x>0", "-e", "a:b"], "--filter 'x>0' comes before the first -e"),
         (&["-e", "cpu-clock", "--filter", "x>0"], "--filter cannot be applied to `cpu-clock`"),
         (&["-e", "a:b", "-C", "0", "-t", "1"], "-C and -t cannot be combined"),
         (&["-e", "a:b", "-c", "1", "-F", "2"], "-c and -F cannot be combined"),

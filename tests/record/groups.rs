@@ -127,7 +127,7 @@ fn invalid_groups_are_refused() {
         ("{}:S", 2, "the group is empty"),
         ("{cpu-clock,{cs}}", 2, "a group cannot contain another group"),
         ("{cpu-clock,cs}:X", 2, "`:X` cannot follow a group"),
-        ("{cpu-clock,cs//period=3/}:S", 2, "in a group with `:S` only the first event is sampled"),
+        ("{cpu-clock,cs//period=3/}:S", 2, "in a group with `:S`, only the first event is sampled"),
         ("{cpu-clock,cs//cpus=0/}", 1, "are not on the same CPUs"),
     ] {
         if status == 1 {
