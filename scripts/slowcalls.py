@@ -54,14 +54,13 @@ def arguments(call: str) -> list[tuple[str, str]] | None:
 
 def value(type: str, name: str, word: int, text: str | None) -> str:
     """Returns an argument, a word of 64 bits, as text. text is the string to which it points, or the path of a descriptor."""
+    bits = 64 if type == "long" else 32
+    signed = str((word + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
     if text is not None:
-        return f'"{text}"' if "*" in type else f"{word % 2**32}<{text}>"
+        return f'"{text}"' if "*" in type else f"{signed}<{text}>"
     if "*" in type or name.endswith(("flags", "mode", "cmd", "addr")):
         return hex(word) if word else "0"
-    if type in ("int", "long", "pid_t"):
-        bits = 64 if type == "long" else 32
-        return str((word + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
-    return str(word)
+    return signed if type in ("int", "long", "pid_t") else str(word)
 
 
 def call_text(span: Any) -> str:

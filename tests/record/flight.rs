@@ -440,9 +440,11 @@ fn the_gap_begins_at_the_end_of_a_dump() {
     std::thread::sleep(Duration::from_millis(3000));
     requests.make_slow();
     recorder.await_dumps(2);
-    let (_, status, said) = recorder.end(libc::SIGINT);
+    let (dir, status, said) = recorder.end(libc::SIGINT);
     assert_eq!(status, 0, "{said}");
     assert!(said.contains("less than 4s after the end of a dump (--min-gap): 1\n"), "{said}");
+    let folder = fs::canonicalize(dir.path()).unwrap().join("dumps");
+    assert!(said.contains(&format!(" of events; dumps go into the folder '{}", folder.display())), "{said}");
 }
 
 #[test]

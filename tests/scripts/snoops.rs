@@ -233,9 +233,9 @@ fn filelife_shows_paths_in_the_folder_in_which_the_process_was() {
 }
 
 /// A program that reads three times from a socket to which nobody writes, until the time limit of the read. It also
-/// sleeps twice.
+/// sleeps twice, and opens a FIFO that gets its writer later.
 const SLOW: &str = "
-import os, socket, struct, time
+import os, socket, struct, tempfile, threading, time
 one, other = socket.socketpair()
 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 50_000))
 for _ in range(3):
@@ -245,6 +245,12 @@ for _ in range(3):
         pass
 for _ in range(2):
     time.sleep(0.05)
+fifo = tempfile.mkdtemp() + '/fifo'
+os.mkfifo(fifo)
+threading.Timer(0.1, lambda: open(fifo, 'w').close()).start()
+open(fifo).close()
+os.remove(fifo)
+os.rmdir(os.path.dirname(fifo))
 ";
 
 #[test]
@@ -267,6 +273,8 @@ fn slowcalls_shows_the_arguments_and_the_error_of_slow_calls() {
     // The kernel may shorten a time limit by a tick.
     assert!(reads.iter().all(|(ms, text)| *ms >= 35.0 && text.ends_with(", count=4321) = EAGAIN")), "{out}");
     assert!(!out.contains("nanosleep(") && out.contains(" of clock_nanosleep ("), "{out}");
+    // AT_FDCWD is -100.
+    assert!(out.lines().any(|line| line.contains("openat(dfd=-100") && line.contains("/fifo\"")), "{out}");
     let (sleeps, out) = calls(&["--call", "clock_nanosleep", "-g"], "clock_nanosleep(");
     let slept = |(ms, text): &(f64, String)| *ms >= 50.0 && text.ends_with(" = 0");
     assert!(sleeps.len() == 2 && sleeps.iter().all(slept), "{out}");

@@ -539,7 +539,8 @@ impl<'a> Keeper<'a> {
 
     fn say_sizes(&self, sizes: &[usize]) {
         if self.plan.record.verbosity > Verbosity::Quiet {
-            rings::say_sizes(sizes);
+            let folder = (self.plan.into == Into::Folder).then(|| self.folder());
+            rings::say_sizes(sizes, folder.as_ref());
         }
     }
 

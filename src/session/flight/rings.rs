@@ -1,10 +1,11 @@
 //! The sizes of the rings. A ring should hold the events of the time before a trigger, at the measured rate.
 
-use std::time::Duration;
+use std::{path, time::Duration};
 
 use perf_prof_capture::{Capture, ResizeError};
 use perf_prof_system::{mmap::page_size, output};
 
+use super::folder::DumpFolder;
 use crate::recorder;
 
 /// The size of a ring during the measurement, in bytes.
@@ -95,11 +96,15 @@ pub fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capt
     resized
 }
 
-/// Prints how many bytes of events the rings keep.
-pub fn say_sizes(sizes: &[usize]) {
+/// Prints how many bytes of events the rings keep, and the folder of the dumps, if they have one.
+pub fn say_sizes(sizes: &[usize], folder: Option<&DumpFolder>) {
     let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
     let what = if count == 1 { "ring keeps" } else { "rings keep" };
-    output::say(format_args!("{count} {what} the newest {} of events", recorder::bytes(total as u64)));
+    let kept = recorder::bytes(total as u64);
+    // `-o NAME` without a slash is a file in the working directory if there is no such folder. The whole path shows it.
+    let absolute = |folder: &DumpFolder| path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
+    let place = folder.map(|folder| format!("; dumps go into the folder '{}'", absolute(folder).display()));
+    output::say(format_args!("{count} {what} the newest {kept} of events{}", place.unwrap_or_default()));
 }
 
 /// Prints a message if the rings keep less than the time `before`.
