@@ -104,19 +104,15 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         .with_left_out(left_out);
     let events =
         event_types(&selected[..received], &derived, |event| capture.layout(selected[event].opened_at(event)))?;
-    let shared = sharing::shared_samples(&selected, &capture)?;
     let context = Arc::new(context.with_symbol_options(plan.symbols_for(&events), processes));
     let ring_cpus = capture.ring_cpus();
     let stats = Stats::new(events.len(), ring_cpus.len()).with_spans(derived.len());
-    let opened = capture.attrs().iter().take(received).enumerate();
     let about = About {
         is_delivered: derive::are_delivered(events.len(), &derived),
         selectors: selectors(&plan, &selected[..received], &events),
         events,
         trailers: Trailers::Live(capture.trailer()),
-        attrs: opened
-            .map(|(index, opened)| EventAttr { index, bytes: perf::attr_bytes(&opened.attr).to_vec(), ids: Vec::new() })
-            .collect(),
+        attrs: attrs(&capture, received),
         context,
         stats: Arc::new(stats.with_own_samples(capture.own_samples())),
         ring_cpus,
@@ -127,6 +123,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         missing: None,
     };
     let session = LiveSession {
+        shared: sharing::shared_samples(&selected, &capture)?,
         plan,
         of_live,
         tracefs,
@@ -138,10 +135,17 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         calibration,
         offset,
         capture,
-        shared,
         closing,
     };
     Ok(Session::new(about, Source::Live(Box::new(session))))
+}
+
+/// Returns the attrs of the first `received` events.
+fn attrs(capture: &Capture, received: usize) -> Vec<EventAttr> {
+    let opened = capture.attrs().iter().take(received).enumerate();
+    opened
+        .map(|(index, opened)| EventAttr { index, bytes: perf::attr_bytes(&opened.attr).to_vec(), ids: Vec::new() })
+        .collect()
 }
 
 impl LiveSession {
@@ -188,15 +192,14 @@ impl LiveSession {
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
-        let of_pump = limit.filter(|_| derived.is_empty());
-        let pump = pump(&plan, &source.source, &selected, about, (of_pump, moves)).with_shared_samples(shared);
+        let pump = pump(&plan, &source.source, &selected, about, (limit.filter(|_| derived.is_empty()), moves));
         // If the measurement fails, the last measured offset is still used.
         let mut calibrate = || calibration.realtime_offset().into_iter().for_each(|at| context.set_realtime_offset(at));
         let sink = DerivingSink::start(sink, events, &derived, stats, context);
         let mut sink = sink.with_pairs(tables.pairs().splitters()).with_limit(limit);
         let mut run_loop = RunLoop {
             source,
-            pump,
+            pump: pump.with_shared_samples(shared),
             events,
             stats: stats.clone(),
             tables,
