@@ -117,6 +117,10 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                 b"sleep-ms" => {
                     libc::usleep(number() as u32 * 1000);
                 }
+                // Sleeps this many times for a microsecond.
+                b"naps" => (0..number()).for_each(|_| {
+                    libc::usleep(1);
+                }),
                 b"comm" => {
                     let name = args.next().unwrap_or_default();
                     libc::prctl(libc::PR_SET_NAME, name.as_ptr());

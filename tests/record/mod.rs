@@ -10,6 +10,7 @@ mod control;
 mod errors;
 pub mod flight;
 mod groups;
+mod kept_rings;
 mod output_place;
 mod perf_options;
 mod pipe;

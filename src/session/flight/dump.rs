@@ -17,6 +17,7 @@ use perf_prof_recordings::write::{Dsos, Stream, Synthesis, WriteError, directory
 use perf_prof_system::{output, together::together};
 
 use super::{
+    late_rings::{FirstCopy, LateRing, late_rings},
     pieces::{Copies, Part, PartEnd, Pieces},
     trigger_event::{self, Trigger},
 };
@@ -55,6 +56,10 @@ pub struct Dump {
     ends_at_latest: Instant,
     /// For each ring, the estimated number of samples that were overwritten between two copies.
     overwritten: Vec<Lost>,
+    /// The rings that begin later than the dump.
+    late: Vec<LateRing>,
+    /// The approximate numbers of samples that are missing in late rings.
+    before_late: Vec<Lost>,
     /// Threads and commands that wait for the path of the dump.
     pub replies: Vec<mpsc::Sender<Result<PathBuf, String>>>,
     failure_is_told: bool,
@@ -98,10 +103,14 @@ impl Dump {
         if !ring_streams.is_empty() {
             writer.list_rings(capture);
         }
-        let overwritten = copies.iter().filter(|copied| copied.overwritten != 0);
-        // Of a ring that was overwritten completely during its copy, the dump contains no samples.
-        let oldest = overwritten.map(|copied| copied.oldest(|record| layout.time(record)).unwrap_or(now));
-        let oldest = oldest.max().unwrap_or(began);
+        let first = |copied: &CopiedRing| FirstCopy {
+            ring: copied.ring,
+            oldest: copied.oldest(|record| layout.time(record)),
+            bytes: copied.size() as u64,
+            overwritten: copied.overwritten,
+        };
+        let first: Vec<FirstCopy> = copies.iter().map(first).collect();
+        let oldest = first.iter().filter_map(|copy| copy.complete_from(now)).max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
         Ok(Dump {
@@ -121,6 +130,8 @@ impl Dump {
             ends: left(after),
             ends_at_latest: left(after) + after * (LONGEST - 1),
             overwritten: Vec::new(),
+            late: late_rings(&first, from, now),
+            before_late: Vec::new(),
             replies: Vec::new(),
             failure_is_told: false,
         })
@@ -206,8 +217,10 @@ impl Dump {
         self.writer.write_records(&beside);
         for written in self.write(&copies) {
             self.sample_size = written.bytes.checked_div(written.records).unwrap_or(self.sample_size);
-            if which == Copies::Later && written.overwritten != 0 {
-                self.note_overwritten(capture, &written);
+            match which {
+                Copies::Later if written.overwritten != 0 => self.note_overwritten(capture, &written),
+                Copies::Later => {}
+                Copies::First => self.note_late(capture, written.ring),
             }
         }
         // The file `data` of a directory gets no end of a round: perf would then sort the records of this file alone.
@@ -247,12 +260,26 @@ impl Dump {
     /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The size of other samples gives
     /// their approximate number.
     fn note_overwritten(&mut self, capture: &Capture, written: &WrittenCopy) {
-        let Some((id, cpu)) = capture.rings().nth(written.ring as usize) else { return };
-        let count = (written.overwritten / self.sample_size.max(1)).max(1);
-        self.overwritten.push(Lost { id, cpu, what: LostRecords::Overwritten, count });
+        let time = written.first.unwrap_or(self.trigger.time);
+        let lost = self.note_lost(capture, written.ring, written.overwritten, time);
+        self.overwritten.extend(lost);
+    }
+
+    /// Writes a PERF_RECORD_LOST for the samples that are missing in a ring that begins later than the dump. A reader
+    /// then makes no span of a sample before this time and a sample after it.
+    fn note_late(&mut self, capture: &Capture, ring: u32) {
+        let Some(&LateRing { begins, missing, .. }) = self.late.iter().find(|late| late.ring == ring) else { return };
+        let lost = self.note_lost(capture, ring, missing, begins);
+        self.before_late.extend(lost);
+    }
+
+    fn note_lost(&mut self, capture: &Capture, ring: u32, bytes: u64, time: u64) -> Option<Lost> {
+        let (id, cpu) = capture.rings().nth(ring as usize)?;
+        let count = (bytes / self.sample_size.max(1)).max(1);
         let mut out = Synthesis::new(self.trailer);
-        out.lost(count, id, cpu.unwrap_or(u32::MAX), written.first.unwrap_or(self.trigger.time));
+        out.lost(count, id, cpu.unwrap_or(u32::MAX), time);
         self.writer.write_records(out.bytes());
+        Some(Lost { id, cpu, what: LostRecords::Overwritten, count })
     }
 
     /// Returns the approximate number of samples that were overwritten between two copies.
@@ -296,8 +323,8 @@ impl Dump {
     /// began, because the facts in these records are missing in all later dumps. `None` if the kernel does not count
     /// these losses.
     pub fn finish(self, side_band: Option<&[Lost]>) -> Result<Summary> {
-        let Dump { writer, mut ring_streams, overwritten, .. } = self;
-        let lost = side_band.map(|side_band| [side_band, &overwritten].concat());
+        let Dump { writer, mut ring_streams, overwritten, before_late, .. } = self;
+        let lost = side_band.map(|side_band| [side_band, &overwritten, &before_late].concat());
         writer.finish(lost.as_deref(), &mut ring_streams)
     }
 }

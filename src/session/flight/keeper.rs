@@ -16,11 +16,11 @@ use super::{
     ages::Ages,
     dump::{Dump, Start},
     folder::DumpFolder,
-    measurement::Measurement,
+    measurement::{Measurement, Round},
     pieces::{Copies, LATEST},
     plan::{FlightPlan, Into, Rhythm},
     request::{Origin, Request, Requests},
-    rings::{self, Resized},
+    rings,
     side_band::SideBand,
     trigger_event::{self, Trigger},
 };
@@ -132,7 +132,7 @@ impl<'a> Keeper<'a> {
         let now = Instant::now();
         let measurement = match (plan.before.is_some() && of_plan.ring_size.is_none(), plan.record.delay) {
             (false, _) => Measurement::Over,
-            (true, Delay::None) => Measurement::Since(now, capture.written()),
+            (true, Delay::None) => Measurement::Since(now, capture.written(), Round::First),
             (true, Delay::For(_) | Delay::UntilEnabled) => Measurement::Awaited,
         };
         let mut keeper = Keeper {
@@ -233,9 +233,9 @@ impl<'a> Keeper<'a> {
             self.follow_rhythm(at, capture);
         }
         if self.dump.is_none()
-            && let Some(rates) = self.measurement.take_rates(now, &capture.written())
+            && let Some((rates, round)) = self.measurement.take_rates(now, &capture.written())
         {
-            self.size_rings(&rates, capture);
+            self.adapt_rings(&rates, round, capture);
         }
         self.go_on(capture, now);
     }
@@ -524,17 +524,22 @@ impl<'a> Keeper<'a> {
     }
 
     /// Makes the rings as large as the measured rates require.
-    fn size_rings(&mut self, rates: &[f64], capture: &mut Capture) {
+    fn adapt_rings(&mut self, rates: &[f64], round: Round, capture: &mut Capture) {
         let Some(before) = self.plan.before else { return };
-        let Resized { count, gone } = rings::resize(rates, before, self.memory, capture);
-        self.failed += gone;
-        if count != 0 {
+        let adapted = rings::adapt(rates, (round, before, self.memory), capture);
+        self.failed += adapted.gone;
+        if adapted.count != 0 {
             // These values described the old rings.
             (self.counted, self.ages, self.began) = (0, Ages::default(), self.now());
+            self.measurement.start_again(Instant::now(), capture.written());
         }
-        let sizes = capture.overwritten_sizes();
-        self.say_sizes(&sizes);
-        rings::say_kept(rates, &sizes, before);
+        if adapted.count != 0 || round == Round::First {
+            self.say_sizes(&capture.overwritten_sizes());
+        }
+        if adapted.are_final {
+            rings::say_kept(rates, &capture.overwritten_sizes(), before);
+            self.measurement = Measurement::Over;
+        }
     }
 
     fn say_sizes(&self, sizes: &[usize]) {

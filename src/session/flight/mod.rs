@@ -11,6 +11,7 @@ mod beside;
 mod dump;
 mod folder;
 mod keeper;
+mod late_rings;
 mod measurement;
 mod pieces;
 mod plan;

@@ -5,7 +5,7 @@ use std::{path, time::Duration};
 use perf_prof_capture::{Capture, ResizeError};
 use perf_prof_system::{mmap::page_size, output};
 
-use super::folder::DumpFolder;
+use super::{folder::DumpFolder, measurement::Round};
 use crate::recorder;
 
 /// The size of a ring during the measurement, in bytes.
@@ -62,27 +62,80 @@ fn kept(rates: &[f64], sizes: &[usize]) -> Option<Duration> {
     Some(Duration::from_secs_f64(shortest.min(1e9)))
 }
 
-/// The result of [`resize`].
-pub struct Resized {
+/// What to do with the rings at measured rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// The rings keep the wanted time.
+    Enough,
+    /// Larger rings would keep more of the wanted time.
+    Small,
+    /// The rings keep less than the wanted time, and the memory allows no larger rings.
+    Largest,
+}
+
+/// Returns whether rings of these sizes keep the time `before` at these rates.
+fn fit(rates: &[f64], sizes: &[usize], before: Duration, memory: usize) -> Fit {
+    let present = sizes.iter().copied().max().unwrap_or(0);
+    match kept(rates, sizes) {
+        Some(kept) if kept < before && size(rates, before, present, memory) > present => Fit::Small,
+        Some(kept) if kept < before => Fit::Largest,
+        _ => Fit::Enough,
+    }
+}
+
+/// The result of [`adapt`].
+#[derive(Debug, Default)]
+pub struct Adapted {
     /// The number of rings that were replaced by empty rings.
     pub count: usize,
     /// The number of rings that no longer exist, because the kernel refused every size.
     pub gone: u64,
+    /// Whether the rings cannot become larger.
+    pub are_final: bool,
+}
+
+/// Makes the rings larger if these rates require it: after the first measurement in silence, later with a message.
+/// Larger rings are empty at first. But the rings before them kept less than `before`, so little is lost.
+pub fn adapt(rates: &[f64], (round, before, memory): (Round, Duration, usize), capture: &mut Capture) -> Adapted {
+    match (round, fit(rates, &capture.overwritten_sizes(), before, memory)) {
+        (_, Fit::Enough) => return Adapted::default(),
+        (_, Fit::Largest) => return Adapted { are_final: true, ..Adapted::default() },
+        (Round::First, Fit::Small) => {}
+        (Round::Later, Fit::Small) => output::say(format_args!(
+            "events come faster than before; the rings become larger, and drop the events that they keep now"
+        )),
+    }
+    let Resized { count, refused, gone } = resize(rates, before, memory, capture);
+    let is_largest = fit(rates, &capture.overwritten_sizes(), before, memory) == Fit::Largest;
+    Adapted { count, gone, are_final: is_largest || refused + gone != 0 }
+}
+
+/// The result of [`resize`].
+struct Resized {
+    /// The number of rings that were replaced by empty rings.
+    count: usize,
+    /// The number of rings with another size than wanted, because the kernel refused this size.
+    refused: u64,
+    /// The number of rings that no longer exist, because the kernel refused every size.
+    gone: u64,
 }
 
 /// Makes the rings as large as these rates require. Prints a message for each ring that did not get this size.
-pub fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture) -> Resized {
+fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture) -> Resized {
     let present = capture.overwritten_sizes();
     let size = size(rates, before, present.iter().copied().max().unwrap_or(0), memory);
-    let mut resized = Resized { count: 0, gone: 0 };
+    let mut resized = Resized { count: 0, refused: 0, gone: 0 };
     for (ring, _) in present.iter().enumerate().filter(|(_, present)| ![0, size].contains(present)) {
         resized.count += 1;
         match capture.resize_overwritten(ring, size) {
             Ok(()) => {}
-            Err(ResizeError::Smaller { size, source }) => output::say(format_args!(
-                "a ring has only {} KiB, because {source}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
-                size >> 10
-            )),
+            Err(ResizeError::Smaller { size, source }) => {
+                resized.refused += 1;
+                output::say(format_args!(
+                    "a ring has only {} KiB, because {source}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
+                    size >> 10
+                ));
+            }
             Err(ResizeError::Gone(source)) => {
                 resized.gone += 1;
                 let cpu = capture.rings().nth(ring).and_then(|(_, cpu)| cpu);
@@ -145,6 +198,16 @@ mod tests {
             assert!(used + room <= memory && used <= room, "{used} {room}");
         }
         assert_eq!(room_for_copies(&[8 * MIB, 8 * MIB], MIB), 16 * MIB, "with -m");
+    }
+
+    #[test]
+    fn rings_grow_when_they_keep_too_little_and_the_memory_allows_it() {
+        let fit = |rates: [f64; 2], sizes: [usize; 2]| fit(&rates, &sizes, Duration::from_secs(10), 64 * MIB);
+        assert_eq!(fit([1e5, 0.0], [MIB, MIB]), Fit::Enough);
+        assert_eq!(fit([2e5, 0.0], [MIB, MIB]), Fit::Small);
+        assert_eq!(fit([9e9, 0.0], [16 * MIB, 16 * MIB]), Fit::Largest);
+        assert_eq!(fit([0.0, 0.0], [MIB, MIB]), Fit::Enough);
+        assert_eq!(fit([2e5, 0.0], [MIB, 0]), Fit::Small, "a ring that no longer exists does not count");
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! The rings of the flight recorder: their sizes, and dumps of rings that begin at different times.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use crate::harness::{
+    calls::WORKLOAD,
+    machine::{Need, needs},
+    run::{perf_prof, stdout, tested_program},
+    task, wait,
+};
+
+/// A process that ends with the test.
+struct Traced(Child);
+
+impl Traced {
+    /// Starts a process with these operations.
+    fn start(operations: &str) -> Traced {
+        let own = std::env::current_exe().unwrap();
+        Traced(Command::new(own).arg(WORKLOAD).args(operations.split(' ')).stdin(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn move_to(&self, cpu: u32) {
+        let args = ["-cp", &cpu.to_string(), &self.pid()];
+        assert!(Command::new("taskset").args(args).stdout(Stdio::null()).status().unwrap().success());
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A running flight recorder.
+struct Recorder(Child);
+
+impl Recorder {
+    /// Starts a recorder, and waits until its events are on.
+    fn start(mut command: Command) -> Recorder {
+        let process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let is_reading = || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).ok()?;
+            let mut names = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            names.find(|name| name.trim() == "perf-prof-reade")
+        };
+        wait::until("the recorder reads", || is_reading().is_some());
+        Recorder(process)
+    }
+
+    /// Ends the recorder, and returns what it said.
+    fn end(self) -> String {
+        // SAFETY: the process is a child that was not waited for.
+        unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
+        let output = self.0.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {said}", output.status);
+        said
+    }
+}
+
+/// Returns the command of a recorder that writes into this folder.
+fn record(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(tested_program());
+    command.arg("record").args(args).current_dir(folder);
+    command
+}
+
+/// Returns the bytes of all rings that a process has mapped.
+fn mapped_rings(pid: u32) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let rings = maps.lines().filter(|line| line.ends_with("anon_inode:[perf_event]"));
+    let address = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    rings
+        .map(|line| line.split(' ').next().unwrap().split_once('-').unwrap())
+        .map(|(from, to)| address(to) - address(from))
+        .sum()
+}
+
+#[test]
+fn rings_of_many_threads_share_the_memory_before_their_rate_is_known() {
+    needs([Need::Tracefs]);
+    const THREADS: usize = 200;
+    let end = Arc::new(AtomicBool::new(false));
+    let (tell, told) = std::sync::mpsc::channel();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (tell, end) = (tell.clone(), Arc::clone(&end));
+            std::thread::spawn(move || {
+                tell.send(task::gettid().to_string()).unwrap();
+                while !end.load(SeqCst) {
+                    std::thread::park();
+                }
+            })
+        })
+        .collect();
+    let tids: Vec<String> = told.iter().take(THREADS).collect();
+    let dir = tempfile::tempdir().unwrap();
+    // The events are never turned on.
+    let args = [
+        "-e",
+        "syscalls:sys_enter_getppid",
+        "-t",
+        &tids.join(","),
+        "-o",
+        "dumps/",
+        "--before",
+        "10s",
+        "--buffer",
+        "32M",
+        "-D",
+        "600000",
+    ];
+    let recorder = Recorder::start(record(&args, dir.path()));
+    let mapped = mapped_rings(recorder.0.id());
+    let said = recorder.end();
+    end.store(true, SeqCst);
+    threads.into_iter().for_each(|thread| {
+        thread.thread().unpark();
+        thread.join().unwrap();
+    });
+    // The side-band records have rings in addition, of at most 64 MiB. Each ring has a page of its own for the kernel.
+    assert!((1..=(16 + 64) << 20).contains(&(mapped - 2 * THREADS * 4096)), "{mapped}: {said}");
+}
+
+#[test]
+fn rings_become_larger_when_events_come_faster() {
+    needs([Need::Tracefs]);
+    let traced = Traced::start("sleep-ms 2000 calls 100000000");
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        ["-e", "raw_syscalls:sys_enter", "-p", &traced.pid(), "-o", "dumps/", "--before", "4s", "--buffer", "256M"];
+    let recorder = Recorder::start(record(&args, dir.path()));
+    std::thread::sleep(Duration::from_millis(9000));
+    let said = recorder.end();
+    let sizes: Vec<&str> = said.lines().filter(|line| line.contains("keep the newest")).collect();
+    assert!(said.contains("events come faster than before; the rings become larger"), "{said}");
+    assert!(sizes.len() >= 2 && sizes[0].contains("2048 KiB") != sizes[sizes.len() - 1].contains("2048 KiB"), "{said}");
+}
+
+#[test]
+fn no_span_is_made_of_events_from_before_and_after_overwritten_samples() {
+    needs([Need::Tracefs, Need::TwoCpus]);
+    let cpus = task::allowed_cpus();
+    let mut traced = Traced::start("wait-for-input sleep-ms 2000 naps 5000 forever");
+    traced.move_to(cpus[0]);
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["-e", "syscall", "-p", &traced.pid(), "-o", "x.data", "--overwrite", "-m", "64K"];
+    let recorder = Recorder::start(record(&args, dir.path()));
+    // The events are turned on just after the recorder has begun to read.
+    std::thread::sleep(Duration::from_millis(1500));
+    traced.0.stdin.take().unwrap().write_all(b"x").unwrap();
+    std::thread::sleep(Duration::from_millis(1000));
+    // The long sleep began on the first CPU. The many short ones after it overwrite the ring of the second CPU.
+    traced.move_to(cpus[1]);
+    std::thread::sleep(Duration::from_millis(3500));
+    let said = recorder.end();
+    let file = dir.path().join("x.data");
+    let file = file.to_str().unwrap();
+    let long = stdout(&perf_prof(&["trace", "-e", "syscall/min=500ms/", "--input", file]).output().unwrap());
+    assert_eq!(long, "", "{said}");
+    let table = stdout(&perf_prof(&["top", "syscall", "--by", "name", "--json", "--input", file]).output().unwrap());
+    assert!(table.contains(r#""partial":true"#), "{table} {said}");
+}
