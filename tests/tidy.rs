@@ -50,10 +50,9 @@ const LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
 /// Functions that are longer, each with its file and length. No function may be added here or become longer.
-const LONG_FUNCTIONS: [(&str, &str, usize); 5] = [
+const LONG_FUNCTIONS: [(&str, &str, usize); 4] = [
     ("src/format/record/members/tests.rs", "sample", 85),
     ("src/format/spec/parse/tests.rs", "errors", 87),
-    ("src/format/spec/parse/tests.rs", "errors_of_groups", 72),
     ("src/cli/python/plan.rs", "plans", 92),
     ("src/cli/python/plan.rs", "targets", 73),
 ];

@@ -19,7 +19,6 @@ fn closing_many_tracepoints_is_left_to_a_child() {
     }
     // Orphans become children of this process, not of init.
     // SAFETY: no pointers are passed.
-    // SAFETY: no pointers are passed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(5), &options()).unwrap();
     capture.enable().unwrap();
@@ -163,6 +162,7 @@ fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority
         return;
     }
     // Orphans become children of this process, and not of init.
+    // SAFETY: no pointers are passed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(10), &options()).unwrap();
     let starting = ClosingHeldOff::new();

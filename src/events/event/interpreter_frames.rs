@@ -69,7 +69,7 @@ pub struct RunInterpreters {
 #[derive(Debug)]
 enum FrameNames {
     /// In the processes.
-    Running(Interpreters),
+    Running(Box<Interpreters>),
     /// In a recording.
     Recorded(ToldFrames),
 }
@@ -118,7 +118,12 @@ type Section = Vec<Arc<Frame>>;
 impl RunInterpreters {
     /// Creates a value without cached frames.
     pub fn new(how: InterpreterFrameUse, interpreters: Interpreters) -> RunInterpreters {
-        RunInterpreters { how, names: FrameNames::Running(interpreters), frames: FxHashMap::default(), frame_bytes: 0 }
+        RunInterpreters {
+            how,
+            names: FrameNames::Running(Box::new(interpreters)),
+            frames: FxHashMap::default(),
+            frame_bytes: 0,
+        }
     }
 
     /// Creates a value with the frames of a recording.

@@ -87,9 +87,8 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     // The clock is calibrated before the rings are opened, because the rings may take all the memory that the user may
     // lock.
     let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
-    let recorded = of_live.recording.is_some();
-    let capture =
-        open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), &sizes, signals.wake_fd())?;
+    let (recorded, wake) = (of_live.recording.is_some(), signals.wake_fd());
+    let capture = open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), &sizes, wake)?;
     requests::report_missing_cpus(&plan.capture, &selected)?;
     limits.report();
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "delivered");

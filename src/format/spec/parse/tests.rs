@@ -428,18 +428,6 @@ fn errors_of_groups() {
         ],
     );
     check(
-        "{a:b,cycles//F=9/}:S",
-        expect![
-            "error: cycles//F=9/: in a group with `:S`, only the first event is sampled; remove freq, which says how an event is sampled, from this event"
-        ],
-    );
-    check(
-        "{a:b,c:d//stack/}:S",
-        expect![
-            "error: c:d//stack/: in a group with `:S`, only the first event is sampled; remove stack, which says how an event is sampled, from this event"
-        ],
-    );
-    check(
         "a:b}",
         expect![
             "error: a:b}: `a:b}` is not a valid event name; write a tracepoint as system:name, for example sched:sched_wakeup"
@@ -449,6 +437,22 @@ fn errors_of_groups() {
         "n{a:b}",
         expect![
             "error: n{a:b}: `n{a:b}` is not a valid event name; write a tracepoint as system:name, for example sched:sched_wakeup"
+        ],
+    );
+}
+
+#[test]
+fn errors_of_groups_whose_leader_is_sampled() {
+    check(
+        "{a:b,cycles//F=9/}:S",
+        expect![
+            "error: cycles//F=9/: in a group with `:S`, only the first event is sampled; remove freq, which says how an event is sampled, from this event"
+        ],
+    );
+    check(
+        "{a:b,c:d//stack/}:S",
+        expect![
+            "error: c:d//stack/: in a group with `:S`, only the first event is sampled; remove stack, which says how an event is sampled, from this event"
         ],
     );
 }

@@ -283,10 +283,8 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         && plan.form == Form::Csv
         && let Some(partial) = partial
     {
-        output::say(format_args!(
-            "warning: {name} is incomplete, and its format has no place for a note: {}",
-            partial.text()
-        ));
+        let lack = partial.text();
+        output::say(format_args!("warning: {name} is incomplete, and its format has no place for a note: {lack}"));
     }
     Ok(status)
 }
