@@ -266,7 +266,6 @@ fn words_that_users_type_lead_to_what_exists() {
     for words in ["io_uring", "uring"] {
         finds(words, &["docs/writing-scripts.md#pairs-of-events-latency"]);
     }
-    finds("unix socket", &["--listen"]);
     for words in ["go", "golang"] {
         finds(words, &["docs/events-and-fields.md#before-you-use-probes"]);
     }
@@ -281,6 +280,7 @@ fn words_lead_to_scripts_and_the_package() {
     needs([Need::Python]);
     finds("percent", &["--watermark", "Distribution.percentile"]);
     finds("--watermark", &["--watermark"]);
+    finds("unix socket", &["--listen"]);
     finds("bucket", &["Log2Hist(", "Hist(value"]);
     finds("follow children", &["--exec"]);
     finds("slow", &["scripts/slowcalls.py", "scripts/offcpu.py"]);

@@ -58,6 +58,11 @@ impl CopiedRing {
         self.newest_first.len()
     }
 
+    /// Returns the number of records.
+    pub fn count(&self) -> usize {
+        Records::new(&self.newest_first).count()
+    }
+
     /// Returns the result of `of` for the oldest record for which it is not `None`.
     pub fn oldest<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         Records::new(&self.newest_first).filter_map(of).last()

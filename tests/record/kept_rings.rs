@@ -156,23 +156,32 @@ fn rings_become_larger_when_events_come_faster() {
 fn no_span_is_made_of_events_from_before_and_after_overwritten_samples() {
     needs([Need::Tracefs, Need::TwoCpus]);
     let cpus = task::allowed_cpus();
-    let mut traced = Traced::start("wait-for-input sleep-ms 2000 naps 5000 forever");
+    let mut traced = Traced::start("wait-for-input sleep-ms 1500 sleep-ms 1500 sleep-ms 1500 naps 5000 forever");
     traced.move_to(cpus[0]);
     let dir = tempfile::tempdir().unwrap();
-    let args = ["-e", "syscall", "-p", &traced.pid(), "-o", "x.data", "--overwrite", "-m", "64K"];
-    let recorder = Recorder::start(record(&args, dir.path()));
+    let files = [vec!["x.data"], vec!["y.data", "--threads"]];
+    let recorders = files.clone().map(|file| {
+        let args = ["-e", "syscall", "-p", &traced.pid(), "--overwrite", "-m", "64K", "-o"];
+        Recorder::start(record(&[&args, &file[..]].concat(), dir.path()))
+    });
     // The events are turned on just after the recorder has begun to read.
     std::thread::sleep(Duration::from_millis(1500));
     traced.0.stdin.take().unwrap().write_all(b"x").unwrap();
-    std::thread::sleep(Duration::from_millis(1000));
-    // The long sleep began on the first CPU. The many short ones after it overwrite the ring of the second CPU.
-    traced.move_to(cpus[1]);
-    std::thread::sleep(Duration::from_millis(3500));
-    let said = recorder.end();
-    let file = dir.path().join("x.data");
-    let file = file.to_str().unwrap();
-    let long = stdout(&perf_prof(&["trace", "-e", "syscall/min=500ms/", "--input", file]).output().unwrap());
-    assert_eq!(long, "", "{said}");
-    let table = stdout(&perf_prof(&["top", "syscall", "--by", "name", "--json", "--input", file]).output().unwrap());
-    assert!(table.contains(r#""partial":true"#), "{table} {said}");
+    // Each of the long sleeps begins on one CPU and ends on the other one. The short sleeps overwrite the ring of the second
+    // CPU: the end of the first sleep, the second begin, and the third end.
+    for (cpu, wait) in [(cpus[1], 750), (cpus[0], 1500), (cpus[1], 1500)] {
+        std::thread::sleep(Duration::from_millis(wait));
+        traced.move_to(cpu);
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    let said = recorders.map(Recorder::end);
+    for file in files {
+        let file = dir.path().join(file[0]);
+        let file = file.to_str().unwrap();
+        let long = stdout(&perf_prof(&["trace", "-e", "syscall/min=500ms/", "--input", file]).output().unwrap());
+        assert_eq!(long, "", "{file} {said:?}");
+        let table =
+            stdout(&perf_prof(&["top", "syscall", "--by", "name", "--json", "--input", file]).output().unwrap());
+        assert!(table.contains(r#""partial":true"#), "{table} {said:?}");
+    }
 }

@@ -123,10 +123,11 @@ impl Dump {
             trigger,
             joined: 0,
             complete_from: oldest.max(from),
-            window: from..until,
+            // The rings of one resize begin one after another.
+            window: from.max(began)..until,
             since: Vec::new(),
             pieces: Pieces::default(),
-            sample_size: SAMPLE_SIZE,
+            sample_size: mean_size(copies),
             ends: left(after),
             ends_at_latest: left(after) + after * (LONGEST - 1),
             overwritten: Vec::new(),
@@ -137,9 +138,10 @@ impl Dump {
         })
     }
 
-    /// Writes the records about tasks and the kernel's code. Adds the first trigger.
-    pub fn begin(&mut self, dsos: &Dsos, side_band: &[u8]) {
+    /// Writes the records about late rings, about tasks and about the kernel's code. Adds the first trigger.
+    pub fn begin(&mut self, dsos: &Dsos, side_band: &[u8], capture: &Capture) {
         self.writer.add_dsos(dsos);
+        self.note_late(capture);
         self.writer.write_records(side_band);
         self.add_trigger(&self.trigger.clone());
     }
@@ -214,14 +216,15 @@ impl Dump {
     pub fn write_some(&mut self, capture: &Capture) {
         let count = if self.ring_streams.is_empty() { 1 } else { usize::MAX };
         let Some(Part { beside, copies, which, end }) = self.pieces.next(count) else { return };
+        if which == Copies::Later {
+            copies
+                .iter()
+                .filter(|copied| copied.overwritten != 0)
+                .for_each(|copied| self.note_overwritten(capture, copied));
+        }
         self.writer.write_records(&beside);
-        for written in self.write(&copies) {
-            self.sample_size = written.bytes.checked_div(written.records).unwrap_or(self.sample_size);
-            match which {
-                Copies::Later if written.overwritten != 0 => self.note_overwritten(capture, &written),
-                Copies::Later => {}
-                Copies::First => self.note_late(capture, written.ring),
-            }
+        for (bytes, records) in self.write(&copies) {
+            self.sample_size = bytes.checked_div(records).unwrap_or(self.sample_size);
         }
         // The file `data` of a directory gets no end of a round: perf would then sort the records of this file alone.
         if end == PartEnd::Mark && self.ring_streams.is_empty() {
@@ -230,17 +233,15 @@ impl Dump {
         self.tell_failure();
     }
 
-    fn write(&mut self, copies: &[CopiedRing]) -> Vec<WrittenCopy> {
+    /// Writes copies. Returns the numbers of bytes and records of each.
+    fn write(&mut self, copies: &[CopiedRing]) -> Vec<(u64, u64)> {
         let (layout, trailer, window) = (self.layout, self.trailer, self.window.clone());
-        let time = |record: &[u8]| match record_type(record) {
-            PERF_RECORD_SAMPLE => layout.time(record),
-            _ => trailer.time(record),
-        };
+        let time = |record: &[u8]| time(record, layout, trailer);
         if self.ring_streams.is_empty() {
             let mut write = |chunk: &[u8]| self.writer.write_records(chunk);
             return copies.iter().map(|copied| write_inside(copied, &window, time, &mut write)).collect();
         }
-        let write = |(ring, stream): &mut (u32, Stream)| -> Option<(WrittenCopy, Result<(), WriteError>)> {
+        let write = |(ring, stream): &mut (u32, Stream)| -> Option<((u64, u64), Result<(), WriteError>)> {
             let copied = copies.iter().find(|copied| copied.ring == *ring)?;
             let mut result = Ok(());
             let written = write_inside(copied, &window, time, |chunk| {
@@ -258,19 +259,22 @@ impl Dump {
     }
 
     /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The size of other samples gives
-    /// their approximate number.
-    fn note_overwritten(&mut self, capture: &Capture, written: &WrittenCopy) {
-        let time = written.first.unwrap_or(self.trigger.time);
-        let lost = self.note_lost(capture, written.ring, written.overwritten, time);
+    /// their approximate number. A reader takes the record for the end of a loss that began after the previous record of the
+    /// CPU, so it must come before all records that follow the loss.
+    fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing) {
+        let (layout, trailer) = (self.layout, self.trailer);
+        let time = copied.oldest(|record| time(record, layout, trailer)).unwrap_or(self.trigger.time);
+        let lost = self.note_lost(capture, copied.ring, copied.overwritten, time);
         self.overwritten.extend(lost);
     }
 
-    /// Writes a PERF_RECORD_LOST for the samples that are missing in a ring that begins later than the dump. A reader
-    /// then makes no span of a sample before this time and a sample after it.
-    fn note_late(&mut self, capture: &Capture, ring: u32) {
-        let Some(&LateRing { begins, missing, .. }) = self.late.iter().find(|late| late.ring == ring) else { return };
-        let lost = self.note_lost(capture, ring, missing, begins);
-        self.before_late.extend(lost);
+    /// Writes a PERF_RECORD_LOST for the samples that are missing in each ring that begins later than the dump. No record of
+    /// the CPU comes before it, so a reader makes no span of samples before this time.
+    fn note_late(&mut self, capture: &Capture) {
+        for LateRing { ring, begins, missing } in std::mem::take(&mut self.late) {
+            let lost = self.note_lost(capture, ring, missing, begins);
+            self.before_late.extend(lost);
+        }
     }
 
     fn note_lost(&mut self, capture: &Capture, ring: u32, bytes: u64, time: u64) -> Option<Lost> {
@@ -335,31 +339,34 @@ const SAMPLE_SIZE: u64 = 100;
 /// The maximum size of one write, in bytes. If the disk becomes full, the earlier writes remain.
 const CHUNK: usize = 1 << 20;
 
-/// What is known about a copy after it was written.
-struct WrittenCopy {
-    ring: u32,
-    /// The number of bytes that had been overwritten before they could be copied.
-    overwritten: u64,
-    bytes: u64,
-    records: u64,
-    /// The time of the oldest record.
-    first: Option<u64>,
+/// Returns the mean size of the samples in copies, in bytes.
+fn mean_size(copies: &[CopiedRing]) -> u64 {
+    let bytes: usize = copies.iter().map(CopiedRing::size).sum();
+    let records: usize = copies.iter().map(CopiedRing::count).sum();
+    (bytes as u64).checked_div(records as u64).unwrap_or(SAMPLE_SIZE)
+}
+
+/// Returns the time of a record.
+fn time(record: &[u8], layout: SampleLayout, trailer: TrailerLayout) -> Option<u64> {
+    match record_type(record) {
+        PERF_RECORD_SAMPLE => layout.time(record),
+        _ => trailer.time(record),
+    }
 }
 
 /// Passes the records in a window of time to `write`, the oldest first, in chunks of whole records. The records of a
-/// ring are nearly sorted, so all records between the first and the last record in the window are passed.
+/// ring are nearly sorted, so all records between the first and the last record in the window are passed. Returns the
+/// numbers of bytes and records of the copy.
 fn write_inside(
     copied: &CopiedRing,
     window: &Range<u64>,
     time: impl Fn(&[u8]) -> Option<u64>,
     mut write: impl FnMut(&[u8]),
-) -> WrittenCopy {
+) -> (u64, u64) {
     let ordered = copied.oldest_first();
-    let (mut first, mut start, mut end) = (None, None, 0);
+    let (mut start, mut end) = (None, 0);
     for (at, record) in ordered.records().enumerate() {
-        let time = time(record);
-        first = first.or(time);
-        if time.is_none_or(|time| (window.start..=window.end).contains(&time)) {
+        if time(record).is_none_or(|time| (window.start..=window.end).contains(&time)) {
             start.get_or_insert(at);
             end = at + 1;
         }
@@ -376,6 +383,5 @@ fn write_inside(
     if !chunk.is_empty() {
         write(&chunk);
     }
-    let (bytes, records) = (copied.size() as u64, ordered.count() as u64);
-    WrittenCopy { ring: copied.ring, overwritten: copied.overwritten, bytes, records, first }
+    (copied.size() as u64, ordered.count() as u64)
 }

@@ -133,7 +133,7 @@ impl<'a> Keeper<'a> {
         let measurement = match (plan.before.is_some() && of_plan.ring_size.is_none(), plan.record.delay) {
             (false, _) => Measurement::Over,
             (true, Delay::None) => Measurement::Since(now, capture.written(), Round::First),
-            (true, Delay::For(_) | Delay::UntilEnabled) => Measurement::Awaited,
+            (true, Delay::For(_) | Delay::UntilEnabled) => Measurement::Awaited(Round::First),
         };
         let mut keeper = Keeper {
             plan,
@@ -232,7 +232,9 @@ impl<'a> Keeper<'a> {
         if let Some(at) = self.next_in_rhythm.take_if(|at| now >= *at) {
             self.follow_rhythm(at, capture);
         }
+        // A signal or a command that arrived may ask for a dump of the present rings.
         if self.dump.is_none()
+            && !self.woken
             && let Some((rates, round)) = self.measurement.take_rates(now, &capture.written())
         {
             self.adapt_rings(&rates, round, capture);
@@ -345,7 +347,7 @@ impl<'a> Keeper<'a> {
             now: self.now(),
         };
         let mut dump = Dump::create(destination, &subject, &self.made, start)?;
-        dump.begin(&self.kernel, &self.side_band.records());
+        dump.begin(&self.kernel, &self.side_band.records(), subject.capture);
         dump.take(copies, Copies::First);
         Ok(dump)
     }

@@ -37,8 +37,9 @@ impl FirstCopy {
     }
 }
 
-/// Returns the rings that begin later than the first sample of the dump. `from` is the start of the wanted time, and `now`
-/// the time of the copies.
+/// Returns the rings that begin later than the first sample of the dump. `from` is the start of the wanted time; 0 if all
+/// time is wanted. Then the number of missing bytes is 0, because a ring of an idle CPU may reach back for hours. `now` is the
+/// time of the copies.
 pub fn late_rings(copies: &[FirstCopy], from: u64, now: u64) -> Vec<LateRing> {
     let Some(first) = copies.iter().filter_map(|copy| copy.oldest).min() else { return Vec::new() };
     let start = first.max(from);
@@ -46,7 +47,7 @@ pub fn late_rings(copies: &[FirstCopy], from: u64, now: u64) -> Vec<LateRing> {
         let begins = copy.complete_from(now).filter(|&begins| begins > start)?;
         let (copied, missing) = (now.saturating_sub(begins).max(1), begins - start);
         let bytes = u128::from(copy.bytes) * u128::from(missing) / u128::from(copied);
-        let missing = u64::try_from(bytes).unwrap_or(u64::MAX).min(copy.overwritten);
+        let missing = if from == 0 { 0 } else { u64::try_from(bytes).unwrap_or(u64::MAX).min(copy.overwritten) };
         Some(LateRing { ring: copy.ring, begins, missing })
     };
     copies.iter().filter_map(late).collect()
@@ -61,20 +62,21 @@ mod tests {
         let copy = |ring, oldest, overwritten| FirstCopy { ring, oldest: Some(oldest), bytes: 500, overwritten };
         let late = |copies: &[FirstCopy], from| late_rings(copies, from, 3000);
         let both = [copy(0, 2000, 9000), copy(1, 2500, 9000)];
-        assert_eq!(late(&both, 0), [LateRing { ring: 1, begins: 2500, missing: 500 }]);
+        assert_eq!(late(&both, 1), [LateRing { ring: 1, begins: 2500, missing: 500 }]);
         assert_eq!(late(&both, 2400), [LateRing { ring: 1, begins: 2500, missing: 100 }]);
         assert_eq!(late(&both, 2500), [], "all rings reach back to the wanted time");
+        assert_eq!(late(&both, 0), [LateRing { ring: 1, begins: 2500, missing: 0 }], "all time is wanted");
         // A ring that was not overwritten is complete, also if its first sample is late.
-        assert_eq!(late(&[copy(0, 2900, 0), copy(1, 2500, 600)], 0), []);
+        assert_eq!(late(&[copy(0, 2900, 0), copy(1, 2500, 600)], 1), []);
         assert_eq!(
-            late(&[copy(0, 2000, 0), copy(1, 2500, 300)], 0),
+            late(&[copy(0, 2000, 0), copy(1, 2500, 300)], 1),
             [LateRing { ring: 1, begins: 2500, missing: 300 }]
         );
         // Without samples in other rings, no span can begin before this ring does.
         let empty = FirstCopy { oldest: None, bytes: 0, ..copy(0, 0, 0) };
-        assert_eq!(late(&[empty, copy(1, 2500, 600)], 0), []);
+        assert_eq!(late(&[empty, copy(1, 2500, 600)], 1), []);
         // All samples were overwritten during the copy.
         let gone = FirstCopy { ring: 2, overwritten: 9000, ..empty };
-        assert_eq!(late(&[copy(0, 2000, 1), gone], 0), [LateRing { ring: 2, begins: 3000, missing: 0 }]);
+        assert_eq!(late(&[copy(0, 2000, 1), gone], 1), [LateRing { ring: 2, begins: 3000, missing: 0 }]);
     }
 }

@@ -27,8 +27,8 @@ impl Round {
 /// The state of the measurement.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Measurement {
-    /// The events are not on yet.
-    Awaited,
+    /// The events are off. This measurement starts when they are on.
+    Awaited(Round),
     /// The measurement is going on. The values are its start, and the bytes that had been written into the rings by
     /// then.
     Since(Instant, Vec<Written>, Round),
@@ -39,15 +39,15 @@ pub enum Measurement {
 impl Measurement {
     /// Begins the measurement if the events were off until now.
     pub fn events_are_on(&mut self, now: Instant, written: Vec<Written>) {
-        if *self == Measurement::Awaited {
-            *self = Measurement::Since(now, written, Round::First);
+        if let &mut Measurement::Awaited(round) = self {
+            *self = Measurement::Since(now, written, round);
         }
     }
 
-    /// Cancels a measurement that is going on. A first measurement starts again when the events are on again.
+    /// Cancels a measurement that is going on. It starts again when the events are on again.
     pub fn events_are_off(&mut self) {
-        if let Measurement::Since(..) = self {
-            *self = Measurement::Awaited;
+        if let &mut Measurement::Since(.., round) = self {
+            *self = Measurement::Awaited(round);
         }
     }
 
@@ -55,7 +55,7 @@ impl Measurement {
     pub fn due(&self) -> Option<Instant> {
         match self {
             Measurement::Since(start, _, round) => Some(*start + round.duration()),
-            Measurement::Awaited | Measurement::Over => None,
+            Measurement::Awaited(_) | Measurement::Over => None,
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let written = |bytes: [u64; 2]| bytes.map(Written).to_vec();
-        let mut measurement = Measurement::Awaited;
+        let mut measurement = Measurement::Awaited(Round::First);
         assert_eq!((measurement.due(), measurement.take_rates(at(900), &written([9, 9]))), (None, None));
         measurement.events_are_on(at(1000), written([0, 0]));
         measurement.events_are_off();
@@ -106,5 +106,8 @@ mod tests {
         assert_eq!(measurement.take_rates(at(16_000), &written([500, 1008])), Some((vec![0.0, 100.0], Round::Later)));
         measurement.start_again(at(17_000), written([0, 0]));
         assert_eq!(measurement.take_rates(at(22_000), &written([50, 5])), Some((vec![10.0, 1.0], Round::Later)));
+        measurement.events_are_off();
+        measurement.events_are_on(at(30_000), written([50, 5]));
+        assert_eq!(measurement.due(), Some(at(35_000)), "only the first measurement is short");
     }
 }

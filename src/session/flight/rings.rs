@@ -23,6 +23,9 @@ pub const DEFAULT_MEMORY: usize = 1 << 30;
 /// The maximum time from a trigger to the moment at which perf-prof notices it, if perf-prof gets a CPU.
 const NOTICED: Duration = Duration::from_millis(500);
 
+/// Rings that keep this part of the wanted time keep their size.
+const TOLERATED: f64 = 0.8;
+
 /// The ring is larger than the measured rate requires by this factor, because the rate may grow.
 const HEADROOM: f64 = 1.5;
 
@@ -76,10 +79,12 @@ enum Fit {
 /// Returns whether rings of these sizes keep the time `before` at these rates.
 fn fit(rates: &[f64], sizes: &[usize], before: Duration, memory: usize) -> Fit {
     let present = sizes.iter().copied().max().unwrap_or(0);
-    match kept(rates, sizes) {
-        Some(kept) if kept < before && size(rates, before, present, memory) > present => Fit::Small,
-        Some(kept) if kept < before => Fit::Largest,
-        _ => Fit::Enough,
+    let Some(kept) = kept(rates, sizes).filter(|&kept| kept < before) else { return Fit::Enough };
+    match size(rates, before, present, memory) > present {
+        // A little less than wanted is no reason to drop what the rings keep.
+        true if kept < before.mul_f64(TOLERATED) => Fit::Small,
+        true => Fit::Enough,
+        false => Fit::Largest,
     }
 }
 
@@ -204,6 +209,7 @@ mod tests {
     fn rings_grow_when_they_keep_too_little_and_the_memory_allows_it() {
         let fit = |rates: [f64; 2], sizes: [usize; 2]| fit(&rates, &sizes, Duration::from_secs(10), 64 * MIB);
         assert_eq!(fit([1e5, 0.0], [MIB, MIB]), Fit::Enough);
+        assert_eq!(fit([1.2e5, 0.0], [MIB, MIB]), Fit::Enough, "the rings keep 8.7 s");
         assert_eq!(fit([2e5, 0.0], [MIB, MIB]), Fit::Small);
         assert_eq!(fit([9e9, 0.0], [16 * MIB, 16 * MIB]), Fit::Largest);
         assert_eq!(fit([0.0, 0.0], [MIB, MIB]), Fit::Enough);

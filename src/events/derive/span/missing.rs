@@ -34,6 +34,8 @@ pub(super) struct Missing {
     lifetime: Lifetime,
     /// When the last loss was over.
     until: u64,
+    /// Whether another ring was losing events when the last loss was over. Both losses are then one for spans.
+    goes_on: bool,
 }
 
 /// A dropped span, and the latest time at which it can have ended.
@@ -46,15 +48,24 @@ pub(super) struct MissingSpan {
 impl Missing {
     pub fn new(lifetime: Lifetime) -> Self {
         // A table of open spans takes a quarter of its budget.
-        Self { spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)), lifetime, until: 0 }
+        Self {
+            spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)),
+            lifetime,
+            until: 0,
+            goes_on: false,
+        }
     }
 
     /// Notes that a loss was over at the time `until`, and that it dropped this many spans, which [`Missing::add`] adds.
-    /// Returns the spans of earlier losses that are over.
-    pub fn end_loss(&mut self, until: u64, dropped: u64) -> Vec<MissingSpan> {
-        let earlier = if self.lifetime == Lifetime::Short { self.take_all() } else { Vec::new() };
+    /// `goes_on` is true if another ring is still losing events. Returns the spans of earlier losses that are over.
+    pub fn end_loss(&mut self, until: u64, dropped: u64, goes_on: bool) -> Vec<MissingSpan> {
+        let went_on = std::mem::replace(&mut self.goes_on, goes_on);
+        let mut ended = if self.lifetime == Lifetime::Short && !went_on { self.take_all() } else { Vec::new() };
         self.until = until;
-        if self.spans.len() + dropped > MOST.into() { self.take_all() } else { earlier }
+        if self.spans.len() + dropped > MOST.into() {
+            ended.extend(self.take_all());
+        }
+        ended
     }
 
     /// Adds a span that was dropped. If there is no room for it, returns it, as if it had ended with the last loss.

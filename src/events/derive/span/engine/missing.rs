@@ -46,7 +46,7 @@ impl Engine {
         }
         let mut dropped = self.open.take_all();
         let number = dropped.len();
-        let mut ended = self.missing.end_loss(self.last.max(end), number);
+        let mut ended = self.missing.end_loss(self.last.max(end), number, self.lossy_rings != 0);
         while let Some((key, begin)) = dropped.take_oldest_with_key() {
             let key = self.missing_key(&key);
             if self.of_threads.is_some() {
