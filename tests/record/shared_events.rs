@@ -154,3 +154,25 @@ fn an_event_of_a_group_is_recorded_by_no_other_selector() {
     let why = "which a recording contains only once, and a group has it; select it outside of the group";
     assert!(refused.status != 0 && refused.said.contains(why), "{}", refused.said);
 }
+
+#[test]
+fn a_filter_that_only_the_kernel_can_apply_is_refused_before_the_command_is_run() {
+    needs([Need::Tracefs, Need::Python]);
+    let filtered = "raw_syscalls:sys_enter/comm == \"app\"/";
+    let why = format!(
+        "{filtered} and syscall/name=getppid/ need raw_syscalls:sys_enter, which a recording contains only once, so the \
+         kernel cannot apply the filter of {filtered}: `comm` cannot be used in a filter on a recording: a sample does \
+         not contain the thread's name; record one of the two, or remove the filter"
+    );
+    let selectors = format!("{filtered},syscall/name=getppid/");
+    let refused = record_calls(&["-e", &selectors], 1);
+    assert!(refused.status != 0 && refused.said.contains(&why), "{}", refused.said);
+    let script = Run::script("").event(&selectors).options(["--record", "r.data"]);
+    let started = script.path("started");
+    let outcome = script.args(["--exec", "touch", started.to_str().unwrap()]).run();
+    assert!(outcome.status != 0 && outcome.stderr.contains(&why), "{outcome:?}");
+    assert!(!started.exists());
+    // The kernel applies a filter that all selectors have.
+    let twice = format!("{filtered},{filtered}");
+    assert_eq!(record_calls(&["-e", &twice], 1).status, 0);
+}

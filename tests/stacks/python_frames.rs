@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env::consts::ARCH,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use perf_prof_format::abi::system_calls;
 use tempfile::TempDir;
 
 use crate::harness::{
@@ -186,6 +188,59 @@ fn functions_have_their_place_between_those_of_the_interpreter() {
         |text: &str| shown.lines().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {shown}"));
     assert!(place("getppid+") < place("key (sorts.py:3)"), "{shown}");
     assert!(place("key (sorts.py:3)") < place("<module> (sorts.py:5)"), "{shown}");
+}
+
+/// Makes 100 calls of `getppid()` after perf-prof had time to see the program.
+const ASKS: &str = "\
+import os, time
+def asks():
+    os.getppid()
+def turn():
+    for _ in range(100): asks()
+time.sleep(1)
+turn()
+time.sleep(2)
+";
+
+/// Prints how many samples of each event have each chain of Python frames.
+const CHAINS_OF_EVENTS: &str = "\
+import collections
+chains = collections.Counter()
+def __sample__(event):
+    frames = [frame['symbol'] for frame in event._callchain or () if frame.get('python')]
+    chains[event._event, ' '.join(frames)] += 1
+def __exit__():
+    for (event, chain), count in sorted(chains.items()):
+        print(count, event, chain)
+";
+
+#[test]
+fn selectors_with_and_without_strings_that_share_an_event_in_a_recording_have_its_frames() {
+    needs([Need::Bpf, Need::Python]);
+    let Some(python) = interpreters().into_values().next() else {
+        skip(Need::Python, "there is no CPython 3.11 to 3.15");
+    };
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [program, script, recording] = ["asks.py", "chains.py", "perf.data"].map(path);
+    fs::write(&program, ASKS).unwrap();
+    fs::write(&script, CHAINS_OF_EVENTS).unwrap();
+    let python = python.display().to_string();
+    let getppid = format!("raw_syscalls:sys_enter/id == {}/", system_calls::number(ARCH, "getppid").unwrap());
+    let (call, begin) = ("syscall/name=getppid,str/stack/".to_owned(), format!("{getppid}alias=begin/stack/"));
+    let printed = |args: &[&str]| {
+        let output =
+            with_patience(&mut perf_prof(&[&["python", "--python-frames"], args].concat()), 60).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output)
+    };
+    let expected = "100 raw_syscalls:begin asks turn <module>\n100 syscall asks turn <module>\n";
+    for (one, other) in [(&call, &begin), (&begin, &call)] {
+        let selectors = ["-e", one, "-e", other];
+        let run = ["--record", &recording, &script, "--exec", &python, &program];
+        assert_eq!(printed(&[&selectors[..], &run].concat()), expected, "{one} {other}");
+        assert_eq!(printed(&[&selectors[..], &["--input", &recording, &script]].concat()), expected, "{one} {other}");
+    }
 }
 
 /// Counts the Python frames of the samples of an event, and makes the file argv[1] when there are 1,000.

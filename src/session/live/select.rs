@@ -80,7 +80,7 @@ impl Selected {
     }
 
     /// Adds the frames of Python functions to the event's call chain, if its samples can have them.
-    fn add_interpreter_frames(&mut self) -> Result<()> {
+    pub(super) fn add_interpreter_frames(&mut self) -> Result<()> {
         let format = match &self.format {
             Format::Tracepoint(format) => format,
             Format::Other(format) => {
@@ -103,7 +103,7 @@ impl Selected {
         Ok(())
     }
 
-    fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
+    pub(super) fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
         let name = format!("{}:{}", format.system, format.name);
         let request = EventRequest::tracepoint(name, format.id);
         let (spec, format) = (spec.clone(), Format::Tracepoint(format));

@@ -1,9 +1,9 @@
 //! Events of a recording that are the same tracepoint. A recording contains each event of the kernel once, so the
 //! tracepoint is opened once, with everything that one of them requests.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::HashSet};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use perf_prof_capture::{Callchain, Capture, EventRequest, Frames, Presence, Writer};
 use perf_prof_events::derive::Derived;
 use perf_prof_format::{
@@ -25,14 +25,16 @@ const LONGEST_FILTER: usize = 4000;
 /// Finds the events that are the same tracepoint, and decides which one of them is opened ([`Selected::samples_of`]).
 /// Fails if no event can be opened for all of them.
 pub fn share(events: &mut [Selected], derived: &[Derived]) -> Result<()> {
+    let mut seen = HashSet::new();
     for first in 0..events.len() {
-        if events[first].samples_of.is_some() {
+        if seen.contains(&first) {
             continue;
         }
         let same: Vec<usize> = (first..events.len()).filter(|&at| is_same(&events[first], &events[at])).collect();
         if same.len() > 1 {
             share_tracepoint(events, &same, derived)?;
         }
+        seen.extend(same);
     }
     Ok(())
 }
@@ -46,29 +48,14 @@ fn is_same(one: &Selected, other: &Selected) -> bool {
 fn share_tracepoint(events: &mut [Selected], same: &[usize], derived: &[Derived]) -> Result<()> {
     let fields = |at: usize| events[at].format.tracepoint().map_or(0, |format| format.fields().len());
     let Some(&opened) = same.iter().min_by_key(|&&at| Reverse(fields(at))) else { return Ok(()) };
-    for &at in same.iter().filter(|&&at| at != opened) {
-        let (one, other) = (&events[same[0]], &events[same[same.len() - 1]]);
-        let name = &one.request.name;
-        if same.iter().any(|&at| events[at].spec.grouping != Grouping::Alone) {
-            let (one, other) = (&one.spec.selector, &other.spec.selector);
-            bail!(
-                "{one} and {other} need {name}, which a recording contains only once, and a group has it; select it \
-                 outside of the group"
-            );
-        }
-        if !has_fields_of(&events[opened], &events[at]) {
-            let (one, other) = (&events[opened].spec.selector, &events[at].spec.selector);
-            bail!(
-                "{one} and {other} need {name}, which a recording contains only once, and their strings differ; select \
-                 it once, with all strings"
-            );
-        }
-    }
+    check_groups_and_fields(events, same, opened)?;
+    share_format(events, same, opened)?;
     let all = union_of_filters(same.iter().map(|&at| events[at].spec.filter.as_deref()));
     let is_input = |at: usize| derived.iter().any(|derived| derived.inputs.contains(&at));
     for &at in same {
-        let Selected { spec, request, .. } = &events[at];
-        if spec.filter.is_some() && spec.filter != all && !is_input(at) {
+        let own = own_filter(&events[at], all.as_deref()).map_err(|error| cannot_filter(events, same, at, &error))?;
+        if own.is_some() && !is_input(at) {
+            let Selected { spec, request, .. } = &events[at];
             let more = format!(
                 "{}: the recording contains more events of {} than this filter selects, because another selector needs \
                  them; give the same selectors with --input",
@@ -81,6 +68,62 @@ fn share_tracepoint(events: &mut [Selected], same: &[usize], derived: &[Derived]
     Ok(())
 }
 
+/// Fails if one of the events is in a group, or if the samples of `opened` lack fields of another event.
+fn check_groups_and_fields(events: &[Selected], same: &[usize], opened: usize) -> Result<()> {
+    let (one, other) = (&events[same[0]], &events[same[same.len() - 1]]);
+    let name = &one.request.name;
+    if same.iter().any(|&at| events[at].spec.grouping != Grouping::Alone) {
+        let (one, other) = (&one.spec.selector, &other.spec.selector);
+        bail!(
+            "{one} and {other} need {name}, which a recording contains only once, and a group has it; select it outside \
+             of the group"
+        );
+    }
+    if let Some(&at) = same.iter().find(|&&at| at != opened && !has_fields_of(&events[opened], &events[at])) {
+        let (one, other) = (&events[opened].spec.selector, &events[at].spec.selector);
+        bail!(
+            "{one} and {other} need {name}, which a recording contains only once, and their strings differ; select it \
+             once, with all strings"
+        );
+    }
+    Ok(())
+}
+
+/// Gives the events one format, if a BPF program writes their samples. The frames of Python functions come after the
+/// strings, so their place differs between events with and without strings.
+fn share_format(events: &mut [Selected], same: &[usize], opened: usize) -> Result<()> {
+    let has_frames = |at: usize| events[at].format.has_interpreter_frames();
+    if !has_frames(opened) && same.iter().any(|&at| has_frames(at)) {
+        events[opened].add_interpreter_frames()?;
+    }
+    if events[opened].needs_program() {
+        let format = events[opened].format.clone();
+        same.iter().for_each(|&at| events[at].format = format.clone());
+    }
+    Ok(())
+}
+
+/// Returns the error that the filter of an event cannot be applied to recorded samples. The kernel cannot apply it,
+/// because other events need more samples.
+fn cannot_filter(events: &[Selected], same: &[usize], at: usize, error: &Error) -> Error {
+    let Selected { spec, request, .. } = &events[at];
+    let (one, name) = (&spec.selector, &request.name);
+    let differs = |other: &&usize| events[**other].spec.filter != spec.filter;
+    let other = same.iter().find(differs).map_or(one, |&other| &events[other].spec.selector);
+    anyhow!(
+        "{one} and {other} need {name}, which a recording contains only once, so the kernel cannot apply the filter of \
+         {one}: {error}; record one of the two, or remove the filter"
+    )
+}
+
+/// Returns the filter that selects an event's samples, if not all of them pass it. `all` is the filter with which the
+/// kernel records the samples.
+fn own_filter(event: &Selected, all: Option<&str>) -> Result<Option<Filter>> {
+    let Some(text) = event.spec.filter.as_deref().filter(|text| Some(*text) != all) else { return Ok(None) };
+    let format = event.format.tracepoint().ok_or_else(|| anyhow!("it is no tracepoint"))?;
+    Ok(Some(Filter::parse(text, format)?))
+}
+
 /// Returns whether the samples of `one` have all fields of `other`, at the same places.
 fn has_fields_of(one: &Selected, other: &Selected) -> bool {
     let (Some(one), Some(other)) = (one.format.tracepoint(), other.format.tracepoint()) else { return false };
@@ -91,12 +134,12 @@ fn has_fields_of(one: &Selected, other: &Selected) -> bool {
 /// Returns a filter that passes what one of the filters passes. `None` passes everything.
 fn union_of_filters<'a>(filters: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
     let mut all: Vec<&str> = filters.collect::<Option<_>>()?;
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     all.retain(|filter| seen.insert(*filter));
-    let union = match all.as_slice() {
-        [only] => (*only).to_owned(),
-        all => all.iter().map(|filter| format!("({filter})")).collect::<Vec<_>>().join(" || "),
-    };
+    if let [only] = all.as_slice() {
+        return Some((*only).to_owned());
+    }
+    let union = all.iter().map(|filter| format!("({filter})")).collect::<Vec<_>>().join(" || ");
     (union.len() <= LONGEST_FILTER).then_some(union)
 }
 
@@ -154,24 +197,150 @@ pub fn shared_samples(selected: &[Selected], capture: &Capture) -> Result<Option
         if sharing.len() < 2 {
             return Ok(None);
         }
-        let routes = sharing.into_iter().map(|at| route(selected, at)).collect::<Result<_>>()?;
+        let all = union_of_filters(sharing.iter().map(|&at| selected[at].spec.filter.as_deref()));
+        let routes = sharing.into_iter().map(|at| route(selected, at, all.as_deref())).collect::<Result<_>>()?;
         Ok(Some(SharedTracepoint { layout: capture.layout(opened), routes }))
     };
     Ok(Some(SharedSamples::new((0..selected.len()).map(tracepoint).collect::<Result<_>>()?)))
 }
 
-fn route(selected: &[Selected], event: usize) -> Result<Route> {
-    let Selected { spec, format, .. } = &selected[event];
-    let parse = |text: &String| {
-        let format = format.tracepoint().ok_or_else(|| anyhow!("{}: it is no tracepoint", spec.selector))?;
-        Filter::parse(text, format).map_err(|error| anyhow!("{}: the filter `{text}`: {error}", spec.selector))
-    };
-    Ok(Route { event, cpus: spec.attrs.cpus.clone(), filter: spec.filter.as_ref().map(parse).transpose()? })
+fn route(selected: &[Selected], event: usize, all: Option<&str>) -> Result<Route> {
+    let filter = own_filter(&selected[event], all)?;
+    Ok(Route { event, cpus: selected[event].spec.attrs.cpus.clone(), filter })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use perf_prof_format::{
+        spec::{Attrs, EventKind, EventSpec},
+        tracefs::EventFormat,
+    };
+
     use super::*;
+    use crate::live::select::EventLocation;
+
+    const OPENAT: &str = "name: sys_enter_openat\nID: 7\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:int dfd;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:const char * filename;\toffset:16;\tsize:8;\tsigned:0;\n\n\
+        print fmt: \"%d %s\", REC->dfd, REC->filename\n";
+
+    /// What the samples of an event have beyond the fields of the kernel.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Beyond {
+        Nothing,
+        Frames,
+        Strings,
+        StringsAndFrames,
+    }
+
+    impl Beyond {
+        fn has_strings(self) -> bool {
+            [Beyond::Strings, Beyond::StringsAndFrames].contains(&self)
+        }
+
+        fn has_frames(self) -> bool {
+            [Beyond::Frames, Beyond::StringsAndFrames].contains(&self)
+        }
+    }
+
+    fn selected(selector: &str, beyond: Beyond, filter: Option<&str>) -> Selected {
+        let strings = if beyond.has_strings() { vec!["filename".to_owned()] } else { Vec::new() };
+        let format = EventFormat::parse("syscalls", OPENAT).unwrap().with_strings(&strings).unwrap();
+        let spec = EventSpec {
+            selector: selector.to_owned(),
+            kind: EventKind::Tracepoint { system: "syscalls".to_owned(), name: "sys_enter_openat".to_owned() },
+            filter: filter.map(str::to_owned),
+            attrs: Attrs::default(),
+            grouping: Grouping::Alone,
+        };
+        let mut selected = Selected::tracepoint(&spec, Arc::new(format), EventLocation::Kernel);
+        if beyond.has_frames() {
+            selected.add_interpreter_frames().unwrap();
+        }
+        selected
+    }
+
+    fn orders<T: Copy>(one: T, other: T, third: T) -> [[T; 3]; 6] {
+        [
+            [one, other, third],
+            [one, third, other],
+            [other, one, third],
+            [other, third, one],
+            [third, one, other],
+            [third, other, one],
+        ]
+    }
+
+    #[test]
+    fn all_events_read_the_strings_and_frames_that_one_of_them_requests() {
+        use Beyond::{Frames, Nothing, Strings, StringsAndFrames};
+        for (one, other, third) in [
+            (Nothing, Nothing, Frames),
+            (Nothing, Frames, Strings),
+            (Nothing, Frames, StringsAndFrames),
+            (Nothing, Nothing, Strings),
+            (Nothing, Strings, StringsAndFrames),
+        ] {
+            let all = [one, other, third];
+            for order in orders(one, other, third) {
+                let mut events: Vec<_> = order.iter().map(|&beyond| selected("event", beyond, None)).collect();
+                share(&mut events, &[]).unwrap();
+                let opened: Vec<_> = events.iter().filter(|event| event.samples_of.is_none()).collect();
+                assert_eq!(opened.len(), 1, "{order:?}");
+                let expected = opened[0].format.tracepoint().unwrap();
+                assert!(opened[0].needs_program(), "{order:?}");
+                let (strings, frames) = (expected.strings().len(), expected.interpreter_frames_offset());
+                assert_eq!(strings == 1, all.iter().any(|beyond| beyond.has_strings()), "{order:?}");
+                assert_eq!(frames.is_some(), all.iter().any(|beyond| beyond.has_frames()), "{order:?}");
+                for event in &events {
+                    let format = event.format.tracepoint().unwrap();
+                    assert_eq!(format.interpreter_frames_offset(), frames, "{order:?}");
+                    assert_eq!(format.strings(), expected.strings(), "{order:?}");
+                }
+            }
+        }
+    }
+
+    /// Returns the events after they were shared, or the message that they cannot be.
+    fn shared(filters: &[(&str, Beyond, Option<&str>)]) -> Result<Vec<Selected>, String> {
+        let mut events: Vec<_> = filters.iter().map(|&(name, beyond, filter)| selected(name, beyond, filter)).collect();
+        share(&mut events, &[]).map_err(|error| error.to_string())?;
+        Ok(events)
+    }
+
+    #[test]
+    fn each_filter_that_selects_fewer_events_than_the_recording_has_is_told_once() {
+        use Beyond::{Nothing, Strings};
+        for (one, other, third) in
+            [(Nothing, Strings, Nothing), (Nothing, Nothing, Strings), (Strings, Nothing, Nothing)]
+        {
+            let filters = [("a", one, Some("dfd == 1")), ("b", other, Some("dfd == 2")), ("c", third, None)];
+            let events = shared(&filters).unwrap();
+            let told: Vec<usize> = events.iter().map(|event| event.lacks.len()).collect();
+            assert_eq!(told, [1, 1, 0], "{filters:?}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_samples_cannot_be_compared_with_is_refused_beside_a_selector_of_more_events() {
+        use Beyond::{Nothing, Strings};
+        for filter in ["comm == \"app\"", "filename == \"/etc\""] {
+            for (of_one, of_other) in [(Nothing, Nothing), (Nothing, Strings), (Strings, Nothing)] {
+                let why = shared(&[("one", of_one, Some(filter)), ("other", of_other, None)]).unwrap_err();
+                let start = "one and other need syscalls:sys_enter_openat, which a recording contains only once, so the \
+                             kernel cannot apply the filter of one: `";
+                assert!(why.starts_with(start), "{why}");
+                assert!(why.ends_with("; record one of the two, or remove the filter"), "{why}");
+            }
+            let both = shared(&[("one", Nothing, Some(filter)), ("other", Nothing, Some(filter))]).unwrap();
+            assert!(both.iter().all(|event| event.lacks.is_empty()), "the kernel applies it");
+            assert!(route(&both, 1, Some(filter)).unwrap().filter.is_none());
+        }
+    }
 
     #[test]
     fn a_union_passes_what_each_filter_passes() {
