@@ -151,9 +151,9 @@ class FileLife(ScriptTest):
             (1, 1, "openat", -100, "/tmp/old", 0), (2, 2, "unlink", "/tmp/old"), (3, 2, "unlink", 1),
             (4, 2, "unlinkat", 5, "there"), (5, 2, "unlinkat", 5, "folder", 0x200), (6, 2, "rename", "/a", "/b"),
         )  # fmt: skip
-        reasons = "of relative paths whose folder is not known", "of files that were renamed, at most"
-        reasons += "of files whose creation was not seen", "whose path could not be read"
-        counts = ["1 (there)", "1", "1", "1"]
+        reasons = "of files that were renamed, at most", "of files whose creation was not seen"
+        reasons += "of relative paths whose folder is not known", "whose path could not be read"
+        counts = ["1", "1", "1 (there)", "1"]
         lines = [f"(removals that are not shown, {reason}: {count})\n" for reason, count in zip(reasons, counts)]
         self.assertEqual(text, "".join(lines))
 
