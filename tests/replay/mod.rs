@@ -5,6 +5,7 @@ mod bounds;
 mod damaged;
 mod directory;
 mod found;
+mod frame_names;
 pub mod hostile;
 mod kinds;
 mod machines;

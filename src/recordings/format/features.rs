@@ -141,6 +141,10 @@ const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not kno
 /// The memory that is counted for reading and parsing a section, as a multiple of the section's size.
 pub(crate) const PARSED: u64 = 4;
 
+/// The memory that is counted for reading, parsing and showing the frames of interpreters, as a multiple of the section's size. In the
+/// section, a frame takes 64 bytes.
+const FRAMES_PARSED: u64 = 8;
+
 impl Features {
     /// Reads the feature sections of a file. Skips each damaged section and adds a warning about it. `limit` is the
     /// maximum memory for the sections.
@@ -166,11 +170,18 @@ impl Features {
                 continue;
             }
             let is_inside = offset.checked_add(wanted).is_some_and(|end| end <= size);
-            used = used.saturating_add(if is_inside { wanted.saturating_mul(PARSED) } else { 0 });
-            limit.check(used)?;
             let result = if !is_inside {
                 Err("it lies outside the file")
+            } else if bit == HEADER_INTERPRETER_FRAMES {
+                // Records can be read without these names.
+                let needed = used.saturating_add(wanted.saturating_mul(FRAMES_PARSED));
+                match limit.check(needed) {
+                    Ok(()) => features.add(bit, &input.bytes(offset, wanted).map_err(io)?, header.order),
+                    Err(_) => Err("it needs more memory than --buffer allows"),
+                }
             } else {
+                used = used.saturating_add(wanted.saturating_mul(PARSED));
+                limit.check(used)?;
                 features.add(bit, &input.bytes(offset, wanted).map_err(io)?, header.order)
             };
             if let Err(why) = result {
@@ -188,6 +199,7 @@ impl Features {
             HEADER_TRACING_DATA => self.tracing_data = Some(TracingData::parse(bytes)?),
             HEADER_BUILD_ID => self.build_ids = build_ids(bytes, order)?,
             HEADER_SIMPLEPERF_META_INFO => self.finished = finished(bytes),
+            HEADER_INTERPRETER_FRAMES => self.interpreter_frames = Some(RecordedFrames::read(read)?),
             _ => self.numbers_and_texts(bit, read).ok_or(CUT_OFF)?,
         }
         Ok(())
@@ -205,7 +217,6 @@ impl Features {
                 self.cmdline = (0..count).map_while(|_| read.sized_text()).collect();
             }
             HEADER_EVENT_DESC => self.events = event_descs(read)?,
-            HEADER_INTERPRETER_FRAMES => self.interpreter_frames = Some(RecordedFrames::read(read)?),
             // The times are 0 if the recorder did not read the times of the samples.
             HEADER_SAMPLE_TIME => {
                 self.sample_time = Some((read.u64()?, read.u64()?)).filter(|&(_, last)| last != 0);

@@ -12,6 +12,16 @@ use super::bytes::ByteReader;
 /// The version that is written and read.
 const VERSION: u32 = 1;
 
+/// The most bytes of a text. Names and paths have at most 4096 characters.
+const LONGEST_TEXT: u32 = 16 << 10;
+
+/// Why the section cannot be read.
+const CUT_OFF: &str = "it is cut off";
+const OTHER_VERSION: &str = "it has another version";
+const TOO_LONG: &str = "a name in it is too long";
+const TOO_MANY: &str = "it has too many frames";
+const DAMAGED: &str = "it is damaged";
+
 /// What the frames of interpreters stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedFrames {
@@ -59,6 +69,9 @@ impl RecordedKind {
 }
 
 impl RecordedFrames {
+    /// The most frames that a recording has.
+    pub const MOST: usize = 1 << 17;
+
     /// Writes the section.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut texts: Vec<&str> = Vec::new();
@@ -89,43 +102,75 @@ impl RecordedFrames {
         }
     }
 
-    /// Reads the section. `None` if it is cut off, or of another version.
-    pub(super) fn read(mut read: ByteReader<'_>) -> Option<RecordedFrames> {
-        if read.u32()? != VERSION {
-            return None;
+    /// Reads the section. An error is the reason why it cannot be read.
+    pub(super) fn read(mut read: ByteReader<'_>) -> Result<RecordedFrames, &'static str> {
+        if read.u32().ok_or(CUT_OFF)? != VERSION {
+            return Err(OTHER_VERSION);
         }
-        let count = read.u32()?;
-        let events = (0..count).map(|_| read.u64()).collect::<Option<_>>()?;
-        let mut texts: Vec<Arc<str>> = Vec::new();
-        for _ in 0..read.u32()? {
-            let length = read.u32()?;
-            texts.push(String::from_utf8_lossy(read.read_bytes(length as usize)?).into());
+        let count = read.u32().ok_or(CUT_OFF)?;
+        let events = (0..count).map(|_| read.u64()).collect::<Option<_>>().ok_or(CUT_OFF)?;
+        let texts = texts(&mut read)?;
+        let count = read.u32().ok_or(CUT_OFF)?;
+        // Each frame takes more memory than its bytes in the section.
+        if count as usize > Self::MOST {
+            return Err(TOO_MANY);
         }
-        let text = |number: u32| texts.get(number as usize).cloned();
-        let mut frames = Vec::new();
-        for _ in 0..read.u32()? {
-            let (pid, interpreter, kind) = (read.u32()?, read.u32()?, read.u32()?);
-            let kind = *RecordedKind::ALL.get(kind as usize)?;
-            let (name, file, line) = (text(read.u32()?)?, text(read.u32()?)?, read.u32()?);
-            let (code, instruction) = (read.u64()?, read.u64()?);
-            let identity = [read.u64()?, read.u64()?, read.u64()?];
-            let mark = (instruction >> INSTRUCTION_BITS) as u8;
-            let instruction = instruction & ((1 << INSTRUCTION_BITS) - 1);
-            let frame = InterpreterFrame { code, instruction, mark, identity };
-            frames.push(RecordedFrame { pid, interpreter, frame, kind, name, file, line });
-        }
-        Some(RecordedFrames { events, frames })
+        let frames = (0..count).map(|_| frame(&mut read, &texts)).collect::<Result<_, _>>()?;
+        Ok(RecordedFrames { events, frames })
     }
+}
+
+/// Reads the texts of the section.
+fn texts(read: &mut ByteReader<'_>) -> Result<Vec<Arc<str>>, &'static str> {
+    let count = read.u32().ok_or(CUT_OFF)?;
+    if count as usize > 2 * RecordedFrames::MOST {
+        return Err(TOO_MANY);
+    }
+    let text = |_| {
+        let length = read.u32().ok_or(CUT_OFF)?;
+        if length > LONGEST_TEXT {
+            return Err(TOO_LONG);
+        }
+        Ok(shown(read.read_bytes(length as usize).ok_or(CUT_OFF)?))
+    };
+    (0..count).map(text).collect()
+}
+
+/// Returns a text as it is shown. `?` replaces control characters, because they could forge lines on a terminal, and bytes that are
+/// not UTF-8. So the text takes no more memory than its bytes.
+fn shown(bytes: &[u8]) -> Arc<str> {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        shown.extend(chunk.valid().chars().map(|character| if character.is_control() { '?' } else { character }));
+        shown.extend((!chunk.invalid().is_empty()).then_some('?'));
+    }
+    shown.into()
+}
+
+fn frame(read: &mut ByteReader<'_>, texts: &[Arc<str>]) -> Result<RecordedFrame, &'static str> {
+    let mut word = || read.u32().ok_or(CUT_OFF);
+    let (pid, interpreter, kind, name, file, line) = (word()?, word()?, word()?, word()?, word()?, word()?);
+    let kind = *RecordedKind::ALL.get(kind as usize).ok_or(DAMAGED)?;
+    let text = |number: u32| texts.get(number as usize).cloned().ok_or(DAMAGED);
+    let (name, file) = (text(name)?, text(file)?);
+    let mut long = || read.u64().ok_or(CUT_OFF);
+    let (code, instruction) = (long()?, long()?);
+    let identity = [long()?, long()?, long()?];
+    let mark = (instruction >> INSTRUCTION_BITS) as u8;
+    let instruction = instruction & ((1 << INSTRUCTION_BITS) - 1);
+    let frame = InterpreterFrame { code, instruction, mark, identity };
+    Ok(RecordedFrame { pid, interpreter, frame, kind, name, file, line })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::ByteOrder;
 
-    #[test]
-    fn what_is_written_is_read() {
-        let frame = |kind, name: &str, line| RecordedFrame {
+    fn recorded(kind: RecordedKind, name: &str, line: u32) -> RecordedFrame {
+        RecordedFrame {
             pid: 7,
             interpreter: 2,
             frame: InterpreterFrame { code: 0x1000, instruction: 0x2000, mark: 3, identity: [1, 2, u64::MAX] },
@@ -133,16 +178,91 @@ mod tests {
             name: name.into(),
             file: "/srv/app.py".into(),
             line,
-        };
-        let kinds = RecordedKind::ALL.map(|kind| frame(kind, "Pool.get", 42));
-        let frames =
-            RecordedFrames { events: vec![5, 6], frames: [&kinds[..], &[frame(kinds[0].kind, "", 0)]].concat() };
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<RecordedFrames, &'static str> {
+        RecordedFrames::read(ByteReader::new(bytes, ByteOrder::Native))
+    }
+
+    fn written(frames: &RecordedFrames) -> Vec<u8> {
         let mut bytes = Vec::new();
         frames.write(&mut bytes);
-        let read = |bytes: &[u8]| RecordedFrames::read(ByteReader::new(bytes, ByteOrder::Native));
-        assert_eq!(read(&bytes), Some(frames));
-        assert!((0..bytes.len()).all(|end| read(&bytes[..end]).is_none()));
+        bytes
+    }
+
+    fn one(name: &str) -> RecordedFrames {
+        RecordedFrames { events: Vec::new(), frames: vec![recorded(RecordedKind::Function, name, 1)] }
+    }
+
+    /// Returns a section with the given counts before its texts and its frames, and with these texts.
+    fn made(texts: u32, content: &[&[u8]], frames: u32) -> Vec<u8> {
+        let text = |text: &&[u8]| [&(text.len() as u32).to_ne_bytes()[..], text].concat();
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let content = content.iter().flat_map(text).collect();
+        [words(&[VERSION, 0, texts]), content, words(&[frames])].concat()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let kinds = RecordedKind::ALL.map(|kind| recorded(kind, "Pool.get", 42));
+        let frames =
+            RecordedFrames { events: vec![5, 6], frames: [&kinds[..], &[recorded(kinds[0].kind, "", 0)]].concat() };
+        let mut bytes = written(&frames);
+        assert_eq!(read(&bytes), Ok(frames));
+        assert!((0..bytes.len()).all(|end| read(&bytes[..end]) == Err(CUT_OFF)));
         bytes[0] = 2;
-        assert_eq!(read(&bytes), None, "another version");
+        assert_eq!(read(&bytes), Err(OTHER_VERSION));
+    }
+
+    #[test]
+    fn a_section_that_would_take_much_memory_is_refused() {
+        let longest = "\u{10348}".repeat(4096);
+        assert_eq!(read(&written(&one(&longest))), Ok(one(&longest)));
+        assert_eq!(read(&written(&one(&format!("{longest}x")))), Err(TOO_LONG));
+        let most = RecordedFrames::MOST as u32;
+        assert_eq!(read(&made(2 * most + 1, &[], 0)), Err(TOO_MANY));
+        assert_eq!(read(&made(0, &[], most + 1)), Err(TOO_MANY));
+        assert_eq!(read(&made(0, &[], most)), Err(CUT_OFF));
+        assert_eq!(read(&made(u32::MAX, &[&[0; 100]], 0)), Err(TOO_MANY));
+    }
+
+    #[test]
+    fn a_frame_of_unknown_kind_or_without_its_texts_is_damage() {
+        let bytes = written(&one("f"));
+        let start = bytes.len() - 64;
+        for word in 2..5 {
+            let mut damaged = bytes.clone();
+            damaged[start + 4 * word] = 9;
+            assert_eq!(read(&damaged), Err(DAMAGED), "word {word}");
+        }
+    }
+
+    #[test]
+    fn names_cannot_forge_lines_on_a_terminal() {
+        let names: Vec<_> = [&b"a\x1b[2K\nb\xc2\x9b\t"[..], b"\xff\xfe", "gr\u{fc}n".as_bytes()].map(shown).into();
+        assert_eq!(names, ["a?[2K?b??".into(), "??".into(), Arc::<str>::from("gr\u{fc}n")]);
+    }
+
+    proptest! {
+        /// Damage changes what is read, or is reported. Names have no control characters and are not longer than their bytes.
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            end in any::<prop::sample::Index>(),
+        ) {
+            let kinds = RecordedKind::ALL.map(|kind| recorded(kind, "Pool.get", 42));
+            let mut bytes = written(&RecordedFrames { events: vec![5, 6], frames: kinds.to_vec() });
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes.truncate(end.index(bytes.len()) + 1);
+            if let Ok(frames) = read(&bytes) {
+                let texts = || frames.frames.iter().flat_map(|frame| [&frame.name, &frame.file]);
+                prop_assert!(texts().all(|text| text.len() <= bytes.len() && !text.contains(char::is_control)));
+                prop_assert_eq!(read(&written(&frames)), Ok(frames.clone()));
+            }
+        }
     }
 }
