@@ -1,7 +1,7 @@
 //! A recording: its events, its feature sections, and the location of its records.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read},
     os::fd::AsFd,
@@ -343,15 +343,14 @@ impl Recording {
         let formats = features.tracing_data.as_ref().map(TracingData::by_id).unwrap_or_default();
         let formats: HashMap<u64, Arc<EventFormat>> =
             formats.into_iter().map(|(id, format)| (id, Arc::new(format))).collect();
+        let with_frames: HashSet<u64> =
+            features.interpreter_frames.iter().flat_map(|frames| &frames.events).copied().collect();
         let event = |(at, ids): (usize, &AttrIds)| RecordedEvent {
             attr: ids.attr.clone(),
             ids: ids.ids.clone(),
             name: described(at, ids).map(|event| event.name.clone()),
             format: formats.get(&ids.attr.config).filter(|_| ids.attr.kind == PERF_TYPE_TRACEPOINT).cloned(),
-            has_interpreter_frames: {
-                let frames = features.interpreter_frames.as_ref();
-                frames.is_some_and(|frames| ids.ids.iter().any(|id| frames.events.contains(id)))
-            },
+            has_interpreter_frames: ids.ids.iter().any(|id| with_frames.contains(id)),
         };
         let events: Vec<RecordedEvent> = attrs.iter().enumerate().map(event).collect();
         let mut layouts = Layouts::new(&attrs);

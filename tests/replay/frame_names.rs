@@ -1,5 +1,7 @@
 //! Recordings whose table of Python functions was made to harm the reader.
 
+use std::time::{Duration, Instant};
+
 use perf_prof_format::abi::{PERF_SAMPLE_TID, PERF_SAMPLE_TIME, perf_data::HEADER_INTERPRETER_FRAMES};
 
 use super::hostile::{Peak, peak};
@@ -46,4 +48,24 @@ fn a_table_of_functions_that_cannot_be_read_is_left_out_with_the_reason() {
     let mut cut = section(1, b"f", 3);
     cut.pop();
     assert_eq!(why(cut), "it is cut off");
+}
+
+#[test]
+fn many_events_with_functions_take_little_time() {
+    const COUNT: u64 = 400_000;
+    let ids = |start: u64| (start..start + COUNT).collect::<Vec<_>>();
+    // No event has one of the ids in the section, so each is looked for in vain.
+    let made = recording([u32s(&[1, COUNT as u32]), u64s(&ids(1 << 32)), u32s(&[0, 0])].concat());
+    let mut file = made.file();
+    // The place and the size of the event's ids follow its attr.
+    let place = 104 + made.attrs[0].bytes().len();
+    let section = u64s(&[file.len() as u64, 8 * COUNT]);
+    file[place..place + 16].copy_from_slice(&section);
+    file.extend(u64s(&ids(1)));
+    let folder = Folder::new();
+    let path = folder.write("ids.data", &file);
+    let start = Instant::now();
+    let Peak { status, said, .. } = peak(&["trace", "--input", path.to_str().unwrap()]);
+    assert!(status == Some(0), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
