@@ -35,6 +35,13 @@ fn read(made: &Made, buffer: &str) -> String {
 }
 
 #[test]
+fn many_functions_with_one_long_name_take_little_memory() {
+    const MOST: u32 = 1 << 17;
+    let longest = [b'x'; 16 << 10];
+    assert_eq!(read(&recording(section(1, &longest, MOST)), "256M"), "");
+}
+
+#[test]
 fn a_table_of_functions_that_cannot_be_read_is_left_out_with_the_reason() {
     let why = |section: Vec<u8>| {
         let said = read(&recording(section), "16M");

@@ -2,8 +2,7 @@
 //! runs one or more functions, which replace this frame.
 
 use std::{
-    collections::VecDeque,
-    path::Path,
+    collections::{HashMap, VecDeque},
     sync::{Arc, PoisonError},
 };
 
@@ -16,9 +15,11 @@ use perf_prof_symbols::{
     symbol::{Mapping, Slot},
 };
 use perf_prof_system::procfs;
-use rustc_hash::FxHashMap;
 
-use super::{Context, Frame, Origin, Sample};
+use super::{
+    Context, Frame, Origin, Sample,
+    told_frames::{NO_FILE, Room, SourceFile, ToldFrame, ToldFrames},
+};
 
 /// The C function that runs Python functions. Compilers may split off parts of it, whose names start with this name.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
@@ -61,7 +62,8 @@ impl std::str::FromStr for InterpreterFrameUse {
 pub struct RunInterpreters {
     how: InterpreterFrameUse,
     names: FrameNames,
-    frames: FxHashMap<(u32, InterpreterFrame), Arc<Frame>>,
+    /// Processes choose the words of the keys, so the hasher is seeded.
+    frames: HashMap<(u32, InterpreterFrame), Arc<Frame>>,
     frame_bytes: usize,
 }
 
@@ -73,37 +75,6 @@ enum FrameNames {
     /// In a recording.
     Recorded(ToldFrames),
 }
-
-/// What frames stand for. The key has the number of the process's interpreter.
-pub type ToldFrames = FxHashMap<(u32, InterpreterFrame), ToldFrame>;
-
-/// What a frame stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldFrame {
-    /// What kind of frame it is. `None` if the functions of the sample are not known, for the reason in `frame`.
-    pub kind: Option<FrameKind>,
-    /// The frame that call chains have in its place, if they have one.
-    pub frame: Option<Arc<Frame>>,
-}
-
-impl ToldFrame {
-    /// Returns whether the name is that of a function, so that it stays the same.
-    fn is_final(&self) -> bool {
-        self.kind.is_some() && self.frame.as_ref().is_none_or(|frame| &*frame.dso != NO_FILE)
-    }
-
-    /// Returns the frame of a function of a process. `line` has the path of its file too. Without a path, `name` is the reason why the
-    /// function has no name.
-    pub fn function(pid: u32, instruction: u64, name: &Arc<str>, line: (&Arc<str>, Option<u32>)) -> Arc<Frame> {
-        let (file, line) = line;
-        let dso = Path::new(&**file).file_name().map(|name| name.to_string_lossy());
-        let srcline = line.map(|line| (Arc::clone(file), line));
-        frame_of(pid as i32, instruction, Arc::clone(name), dso.as_deref().unwrap_or(file), srcline)
-    }
-}
-
-/// What stands in place of a file for functions without names.
-const NO_FILE: &str = "[python]";
 
 /// The functions that an interpreter ran when a sample was taken, and how they are placed in the call chain.
 pub(super) struct Functions {
@@ -121,14 +92,14 @@ impl RunInterpreters {
         RunInterpreters {
             how,
             names: FrameNames::Running(Box::new(interpreters)),
-            frames: FxHashMap::default(),
+            frames: HashMap::new(),
             frame_bytes: 0,
         }
     }
 
     /// Creates a value with the frames of a recording.
     pub fn recorded(how: InterpreterFrameUse, frames: ToldFrames) -> RunInterpreters {
-        RunInterpreters { how, names: FrameNames::Recorded(frames), frames: FxHashMap::default(), frame_bytes: 0 }
+        RunInterpreters { how, names: FrameNames::Recorded(frames), frames: HashMap::new(), frame_bytes: 0 }
     }
 
     /// Returns the processes that have an interpreter. `None` in a replay.
@@ -139,23 +110,19 @@ impl RunInterpreters {
         }
     }
 
-    /// Notes what the frames of a sample stand for, up to `most` frames in all.
-    pub fn tell(&mut self, sample: &Sample<'_>, told: &mut ToldFrames, most: usize) {
+    /// Notes what the frames of a sample stand for, as far as there is room.
+    pub fn tell(&mut self, sample: &Sample<'_>, told: &mut ToldFrames, room: Room) {
         let Some(Some(found)) = found(sample) else { return };
         let (pid, number, time) = (sample.pid_tid().0, found.interpreter, sample.time());
-        let is_known = |told: &ToldFrames, frame: &InterpreterFrame| {
-            let known = told.get(&(number, *frame));
-            known.map_or(told.len() >= most, ToldFrame::is_final)
-        };
-        if found.iter().all(|frame| is_known(told, &frame)) {
-            return;
-        }
-        self.read(pid, &found, time);
-        for frame in found.iter() {
-            if !is_known(told, &frame) {
-                told.insert((number, frame), self.told((pid, number), &frame, time));
+        if found.iter().any(|frame| told.wants(&(number, frame), room)) {
+            self.read(pid, &found, time);
+            for key in found.iter().map(|frame| (number, frame)) {
+                if told.wants(&key, room) {
+                    told.keep(key, &self.told((pid, number), &key.1, time), room);
+                }
             }
         }
+        told.count_sample(found.iter().map(|frame| (number, frame)));
     }
 
     /// Reads the functions of frames, unless they are known.
@@ -253,9 +220,13 @@ impl RunInterpreters {
         }
         let made = match self.running()?.function(pid as u32, number, frame, time) {
             Ok((function, _)) if python::is_internal(&function) => return None,
-            Ok((function, line)) => {
-                ToldFrame::function(pid as u32, frame.instruction, &function.name, (&function.file, line))
-            }
+            Ok((function, line)) => ToldFrame::function(
+                pid as u32,
+                frame.instruction,
+                &function.name,
+                &SourceFile::new(&function.file),
+                line,
+            ),
             Err(reason) => return Some(mark(pid, reason)),
         };
         let bytes =
@@ -270,9 +241,15 @@ impl RunInterpreters {
     }
 }
 
-fn frame_of(pid: i32, addr: u64, symbol: Arc<str>, dso: &str, srcline: Option<(Arc<str>, u32)>) -> Arc<Frame> {
+pub(super) fn frame_of(
+    pid: i32,
+    addr: u64,
+    symbol: Arc<str>,
+    dso: Arc<str>,
+    srcline: Option<(Arc<str>, u32)>,
+) -> Arc<Frame> {
     let (origin, slot) = (Origin::Python { pid }, Slot::default());
-    Arc::new(Frame { addr, symbol, offset: 0, origin, dso: dso.into(), dso_offset: 0, srcline, slot })
+    Arc::new(Frame { addr, symbol, offset: 0, origin, dso, dso_offset: 0, srcline, slot })
 }
 
 /// Returns the frames in a sample. `None` if its event has none; `Some(None)` if the program has read none.
@@ -286,7 +263,7 @@ fn found<'a>(sample: &Sample<'a>) -> Option<Option<InterpreterFrames<'a>>> {
 
 /// Returns a frame that says why functions are missing: `[python: REASON]`.
 fn mark(pid: i32, reason: Unnamed) -> Arc<Frame> {
-    frame_of(pid, 0, format!("[python: {reason}]").into(), NO_FILE, None)
+    frame_of(pid, 0, format!("[python: {reason}]").into(), NO_FILE.into(), None)
 }
 
 impl Context {
@@ -310,11 +287,11 @@ impl Context {
         run.as_mut().and_then(RunInterpreters::running).map(work);
     }
 
-    /// Notes what the frames of interpreters in a sample stand for, up to `most` frames in all. The caller must meet the conditions of
+    /// Notes what the frames of interpreters in a sample stand for, as far as there is room. The caller must meet the conditions of
     /// [`Context::with_symbols`].
-    pub fn tell_interpreter_frames(&self, sample: &Sample<'_>, told: &mut ToldFrames, most: usize) {
+    pub fn tell_interpreter_frames(&self, sample: &Sample<'_>, told: &mut ToldFrames, room: Room) {
         let mut run = self.interpreters.lock().unwrap_or_else(PoisonError::into_inner);
-        run.iter_mut().for_each(|run| run.tell(sample, told, most));
+        run.iter_mut().for_each(|run| run.tell(sample, told, room));
     }
 
     /// Reads the functions that the interpreter ran in a sample. The caller must meet the conditions of
@@ -364,14 +341,15 @@ mod tests {
 
     fn native(names: &[&str]) -> Vec<Arc<Frame>> {
         let frame = |name: &&str| {
-            let made = frame_of(7, 0, (*name).into(), "python3", None);
+            let made = frame_of(7, 0, (*name).into(), "python3".into(), None);
             Arc::new(Frame { origin: Origin::User { pid: 7 }, ..Frame::clone(&made) })
         };
         names.iter().map(frame).collect()
     }
 
     fn sections(names: &[&[&str]]) -> VecDeque<Section> {
-        let section = |names: &&[&str]| names.iter().map(|name| frame_of(7, 0, (*name).into(), "a.py", None)).collect();
+        let section =
+            |names: &&[&str]| names.iter().map(|name| frame_of(7, 0, (*name).into(), "a.py".into(), None)).collect();
         names.iter().map(section).collect()
     }
 

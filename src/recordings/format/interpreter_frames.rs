@@ -34,7 +34,7 @@ pub struct RecordedFrames {
 /// What a frame stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFrame {
-    /// The process.
+    /// The process; 0 if the frame is not shown.
     pub pid: u32,
     /// The number of the process's interpreter.
     pub interpreter: u32,
@@ -42,7 +42,7 @@ pub struct RecordedFrame {
     pub frame: InterpreterFrame,
     /// What kind of frame it is.
     pub kind: RecordedKind,
-    /// The name of the function, or the reason why it has none. Empty if the frame is not shown.
+    /// The name of the function, or the reason why it has none.
     pub name: Arc<str>,
     /// The path of the source file.
     pub file: Arc<str>,
@@ -71,6 +71,8 @@ impl RecordedKind {
 impl RecordedFrames {
     /// The most frames that a recording has.
     pub const MOST: usize = 1 << 17;
+    /// The most bytes that frames and their texts take in a recording.
+    pub const MOST_BYTES: usize = 16 << 20;
 
     /// Writes the section.
     pub fn write(&self, out: &mut Vec<u8>) {

@@ -1,11 +1,12 @@
 //! What the frames of interpreters in the samples of a recording stand for. Names are in the processes, so the recorder reads them
 //! while it records.
 
-use std::{fmt, ops::ControlFlow, sync::Arc};
+use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc};
 
 use perf_prof_capture::Capture;
 use perf_prof_events::event::{
-    Context, EventType, Frame, InterpreterFrameUse, Origin, RunInterpreters, Sample, ToldFrame, ToldFrames,
+    Context, EventType, Frame, InterpreterFrameUse, Origin, Room, RunInterpreters, Sample, SourceFile, ToldFrame,
+    ToldFrames,
 };
 use perf_prof_format::{
     record::{Batch, EventIds, Record},
@@ -14,12 +15,12 @@ use perf_prof_format::{
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_recordings::{RecordedFrame, RecordedFrames, RecordedKind};
 use perf_prof_symbols::runtime::{Interpreters, python::FrameKind};
-use perf_prof_system::{fork_lock, procfs};
+use perf_prof_system::{fork_lock, output, procfs};
 
 use crate::live::{kernel_target, select::Selected};
 
-/// The most frames that are kept. Each takes 64 bytes of the recording, beside its texts.
-const MOST: usize = 1 << 17;
+/// How many frames are kept.
+const MOST: Room = Room { frames: RecordedFrames::MOST, bytes: RecordedFrames::MOST_BYTES };
 
 /// The names of the frames that were recorded so far.
 pub struct FrameNames {
@@ -108,6 +109,19 @@ impl FrameNames {
     pub fn frames(&self) -> Vec<RecordedFrame> {
         self.told.iter().map(|(&(interpreter, frame), told)| recorded(interpreter, frame, told)).collect()
     }
+
+    /// Says how many samples of a recording have functions whose names were not kept.
+    pub fn report_incomplete_samples(&self, recording: impl fmt::Display) {
+        let samples = self.told.incomplete_samples();
+        if samples != 0 {
+            output::say(format_args!(
+                "{recording}: {samples} samples have Python functions without names, because a recording keeps at most {} \
+                 places in functions, and {} MiB of them",
+                RecordedFrames::MOST,
+                RecordedFrames::MOST_BYTES >> 20
+            ));
+        }
+    }
 }
 
 /// Returns the section of a recording whose names are not known yet. `None` if no event has frames of interpreters. `ids` returns an
@@ -140,6 +154,8 @@ fn recorded(interpreter: u32, frame: InterpreterFrame, told: &ToldFrame) -> Reco
 
 /// Returns what the frames of a recording stand for.
 pub fn told(frames: &RecordedFrames) -> ToldFrames {
+    // Frames share the paths of their files. So a path is looked at once, and its place in memory stands for it.
+    let mut files = HashMap::new();
     let told = |recorded: &RecordedFrame| {
         let RecordedFrame { pid, interpreter, frame, kind, name, file, line } = recorded;
         let kind = match kind {
@@ -149,8 +165,47 @@ pub fn told(frames: &RecordedFrames) -> ToldFrames {
             RecordedKind::Boundary => Some(FrameKind::Boundary),
         };
         let line = (*line != 0).then_some(*line);
-        let shown = (!name.is_empty()).then(|| ToldFrame::function(*pid, frame.instruction, name, (file, line)));
+        let shown = (*pid != 0).then(|| {
+            let file: &SourceFile = files.entry(Arc::as_ptr(file)).or_insert_with(|| SourceFile::new(file));
+            ToldFrame::function(*pid, frame.instruction, name, file, line)
+        });
         ((*interpreter, *frame), ToldFrame { kind, frame: shown })
     };
     frames.frames.iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded_function(code: u64, name: &str, file: &Arc<str>) -> RecordedFrame {
+        let frame = InterpreterFrame { code, instruction: 0x2000, mark: 3, identity: [1, 2, 3] };
+        let (name, file) = (name.into(), Arc::clone(file));
+        RecordedFrame { pid: 7, interpreter: 2, frame, kind: RecordedKind::Function, name, file, line: 42 }
+    }
+
+    fn again(frames: Vec<RecordedFrame>) -> Vec<RecordedFrame> {
+        let told = told(&RecordedFrames { events: Vec::new(), frames });
+        let mut again: Vec<_> = told.iter().map(|(&(number, frame), told)| recorded(number, frame, told)).collect();
+        again.sort_by_key(|frame| frame.frame.code);
+        again
+    }
+
+    #[test]
+    fn what_a_replay_shows_is_what_was_recorded() {
+        let file = "/srv/app.py".into();
+        // The name of a function may be empty. Such a function is shown, as it is in a run.
+        let hidden =
+            RecordedFrame { pid: 0, kind: RecordedKind::Boundary, line: 0, ..recorded_function(3, "", &"".into()) };
+        let frames = vec![recorded_function(1, "Pool.get", &file), recorded_function(2, "", &file), hidden];
+        assert_eq!(again(frames.clone()), frames);
+    }
+
+    #[test]
+    fn functions_of_a_file_share_its_name() {
+        let file: Arc<str> = "app.py".repeat(2000).into();
+        let frames = (0..3).map(|code| recorded_function(code, "f", &file)).collect();
+        let told = told(&RecordedFrames { events: Vec::new(), frames });
+        assert!(told.iter().all(|(_, told)| told.frame.as_ref().is_some_and(|frame| Arc::ptr_eq(&frame.dso, &file))));
+    }
 }

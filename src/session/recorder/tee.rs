@@ -70,6 +70,7 @@ impl<S: Source> RecordingTee<S> {
         let mut recording = self.recording.take()?;
         if let Some(names) = &self.names {
             recording.name_frames(names.frames());
+            names.report_incomplete_samples(recording.destination());
         }
         Some(recording)
     }
