@@ -64,7 +64,8 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
         // kernel/trace/bpf_trace.c). So perf-prof does not request this member.
         Sampling::Period(period) if event.writer != Writer::Kernel => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
-        // The kernel adapts the period, and programs cannot tell it. So all samples count the same.
+        // The kernel adapts the period, and perf-prof's programs do not read it (`sample_period` of `bpf_perf_event_data`). So all
+        // samples count the same.
         Sampling::Frequency(_) if event.writer != Writer::Kernel => (1, PERF_SAMPLE_PERIOD),
         Sampling::Frequency(_) => (0, 0),
     };
@@ -141,6 +142,10 @@ impl EventRequest {
         select(&mut attr, self);
         set_sampling(&mut attr, self.sampling);
         attr.set_precise_ip(self.precise.into());
+        // Otherwise the CPU may collect many precise samples before the program runs, when other functions are at work
+        // (`intel_pmu_hw_config()` in arch/x86/events/intel/core.c).
+        attr.set_watermark(0);
+        attr.__bindgen_anon_2.wakeup_events = 1;
         attr
     }
 }
@@ -262,6 +267,7 @@ fn base(options: &Options, follow: Follow, read_format: u64) -> perf_event_attr 
 #[cfg(test)]
 mod tests {
     use perf_prof_format::record::{SampleLayout, TrailerLayout};
+    use perf_prof_system::perf::attr_bytes;
 
     use super::*;
     use crate::Callchain;
@@ -305,6 +311,14 @@ mod tests {
                 assert!(layouts.iter().all(|layout| own(layout) == trailer(common)), "{events:?}");
             }
         }
+    }
+
+    #[test]
+    fn programs_run_at_each_precise_sample_and_not_later_for_many() {
+        let attr = EventRequest { precise: 2, ..request(PERF_TYPE_HARDWARE, 0) }.occasion();
+        assert_eq!((attr.precise_ip(), attr.watermark()), (2, 0));
+        // `wakeup_events` comes after the flags.
+        assert_eq!(attr_bytes(&attr)[48..52], 1u32.to_ne_bytes());
     }
 
     fn counted(config: u64, sampling: Sampling) -> EventRequest {
