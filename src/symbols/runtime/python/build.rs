@@ -157,6 +157,16 @@ const GROUPS: [(u8, Groups); 3] = [
 /// The number of words of `_Py_DebugOffsets` that are read. In all versions, the state of the interpreter is longer.
 const MOST_WORDS: usize = 93;
 
+/// Returns the minor version in a version number (`PY_VERSION_HEX`). Only release candidates and releases are supported, because earlier
+/// builds of the same version can have other structures.
+fn minor_of(number: u64) -> Result<u8, NotSupported> {
+    /// The release level of release candidates. That of releases is larger, those of alphas and betas are smaller.
+    const CANDIDATE: u64 = 0xc;
+    let [major, minor] = [24, 16].map(|bits| (number >> bits) as u8);
+    let is_supported = major == 3 && number >> 4 & 0xf >= CANDIDATE;
+    if is_supported { Ok(minor) } else { Err(NotSupported::Version(major, minor)) }
+}
+
 impl Build {
     /// Finds the interpreter in a file. `path` is the path of the file.
     pub fn of(elf: &Elf, path: &Path) -> Result<Build, NotSupported> {
@@ -176,11 +186,11 @@ impl Build {
         }
         let version = found.get(VERSION).ok_or(NotSupported::TooOld)?;
         let version = read(*version, 8).ok_or(NotSupported::NoInterpreter)?;
-        let (major, minor) = (version.get(3).copied().unwrap_or(0), version.get(2).copied().unwrap_or(0));
-        let offsets = match (major, minor) {
-            (3, 11) => OF_3_11,
-            (3, 12) => OF_3_12,
-            _ => return Err(NotSupported::Version(major, minor)),
+        let minor = minor_of(version.try_into().map_or(0, u64::from_ne_bytes))?;
+        let offsets = match minor {
+            11 => OF_3_11,
+            12 => OF_3_12,
+            _ => return Err(NotSupported::Version(3, minor)),
         };
         Ok(Build { minor, runtime, classes, offsets })
     }
@@ -188,10 +198,10 @@ impl Build {
     /// Takes the offsets from the words of `_Py_DebugOffsets`.
     pub(super) fn of_debug_offsets((runtime, classes): (u64, Classes), words: &[u64]) -> Result<Build, NotSupported> {
         let at = |index: usize| words.get(index).copied().unwrap_or(u64::MAX);
-        let (major, minor) = ((at(1) >> 24) as u8, (at(1) >> 16) as u8);
-        let of_version = GROUPS.iter().find(|&&(of, _)| (major, minor) == (3, of));
+        let minor = minor_of(at(1))?;
+        let of_version = GROUPS.iter().find(|(of, _)| *of == minor);
         let Groups { thread, native_thread_id, frame, code, ascii } =
-            of_version.ok_or(NotSupported::Version(major, minor))?.1;
+            of_version.ok_or(NotSupported::Version(3, minor))?.1;
         if at(2) != 0 {
             return Err(NotSupported::FreeThreaded);
         }

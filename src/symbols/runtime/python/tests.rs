@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    build::{Build, Classes},
+    build::{Build, Classes, NotSupported},
     code,
     lines::line,
 };
@@ -35,13 +35,17 @@ impl Objects {
 
 /// A build with the words of `_Py_DebugOffsets` of 3.13.0 that are used.
 fn build() -> Build {
+    build_of(0x030d_00f0).unwrap()
+}
+
+/// Returns such a build with another version number.
+fn build_of(version: u64) -> Result<Build, NotSupported> {
     let mut words = [0u64; 73];
-    let set =
-        [(1, 0x030d_00f0), (5, 632), (8, 7264), (9, 7344), (21, 8), (23, 72), (25, 160), (29, 8), (31, 56), (33, 70)];
+    let set = [(1, version), (5, 632), (8, 7264), (9, 7344), (21, 8), (23, 72), (25, 160), (29, 8), (31, 56), (33, 70)];
     let sizes = [(19, 704), (28, 88), (34, 208)];
     let of_code = [(35, 112), (36, 120), (37, 128), (38, 136), (39, 68), (43, 200), (70, 40)];
     set.into_iter().chain(sizes).chain(of_code).for_each(|(at, word)| words[at] = word);
-    Build::of_debug_offsets((0x4000, CLASSES), &words).unwrap()
+    Build::of_debug_offsets((0x4000, CLASSES), &words)
 }
 
 const CLASSES: Classes = Classes { code: 0x5000, text: 0x5100, bytes: 0x5200 };
@@ -126,6 +130,16 @@ fn lines_are_those_of_the_location_table() {
     let expected = [10, 11, 11, 12, 13, 12, 12, 12].map(Some);
     assert_eq!(found, [&expected[..], &[None]].concat());
     assert_eq!(line(&function, 0xff), None);
+}
+
+/// The structures change until the first release candidate.
+#[test]
+fn only_candidates_and_releases_of_a_version_are_supported() {
+    for (level, is_supported) in [(0xa1, false), (0xb4, false), (0xc1, true), (0xf0, true)] {
+        let found = build_of(0x030d_0000 | level).map(|build| build.minor);
+        assert_eq!(found, if is_supported { Ok(13) } else { Err(NotSupported::Version(3, 13)) }, "{level:#x}");
+    }
+    assert_eq!(build_of(0x040d_00f0), Err(NotSupported::Version(4, 13)));
 }
 
 #[test]
