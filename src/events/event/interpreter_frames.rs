@@ -270,7 +270,7 @@ impl Context {
     /// Notes a mapping of a process, if the run uses side-band records about processes.
     pub fn mapped(&self, pid: u32, time: u64, mapping: &Mapping) {
         self.with_followed(|symbols| symbols.mmap(pid, time, mapping));
-        self.with_interpreters(|interpreters| interpreters.mapped(pid, mapping));
+        self.with_interpreters(|interpreters| interpreters.mapped(pid, mapping, time));
     }
 
     /// Adds the frames of these interpreters to call chains from now on. Looks for interpreters in all processes that run.

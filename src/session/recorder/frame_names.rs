@@ -9,7 +9,7 @@ use perf_prof_events::event::{
     ToldFrames,
 };
 use perf_prof_format::{
-    record::{Batch, EventIds, Record},
+    record::{Batch, EventIds, Record, TrailerLayout},
     tracefs::InterpreterFrame,
 };
 use perf_prof_in_kernel::load::StringWriters;
@@ -28,6 +28,8 @@ pub struct FrameNames {
     told: ToldFrames,
     ids: EventIds,
     types: Vec<EventType>,
+    /// Where the times of other records are.
+    trailer: TrailerLayout,
 }
 
 /// Which processes with interpreters are asked.
@@ -62,7 +64,8 @@ impl FrameNames {
 
     fn of(processes: NamesOf, selected: &[Selected], capture: &Capture) -> FrameNames {
         let types = selected.iter().enumerate().map(|(at, event)| event.event_type(capture.layout(at))).collect();
-        FrameNames { processes, told: ToldFrames::default(), ids: EventIds::new(capture.ids()), types }
+        let (ids, trailer) = (EventIds::new(capture.ids()), capture.trailer());
+        FrameNames { processes, told: ToldFrames::default(), ids, types, trailer }
     }
 
     /// Reads the names of the frames in the first `count` records of a batch that have none yet.
@@ -96,8 +99,9 @@ impl FrameNames {
         // The run follows its processes itself.
         let NamesOf::Recorder(run) = &mut self.processes else { return };
         let Some(interpreters) = run.running() else { return };
+        let time = self.trailer.time(record).unwrap_or(0);
         match parsed {
-            Record::Mmap2(mmap) => interpreters.mapped(mmap.pid, &mmap.into()),
+            Record::Mmap2(mmap) => interpreters.mapped(mmap.pid, &mmap.into(), time),
             Record::Fork { pid, ppid, .. } if pid != ppid => interpreters.forked(ppid, pid),
             Record::Comm { pid, exec: true, .. } => interpreters.ended(pid),
             Record::Exit { pid, tid } if pid == tid => interpreters.ended(pid),

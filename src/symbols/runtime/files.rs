@@ -1,6 +1,12 @@
 //! Files with interpreters.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustc_hash::FxHashMap;
 
@@ -11,21 +17,45 @@ use crate::symbol::{
     open::{MappedRange, open_mapped},
 };
 
-/// The most files whose interpreters are kept.
+/// The most files that are kept.
 const MOST_FILES: usize = 1 << 12;
+/// The most loaded parts of a file with an interpreter. Linkers make fewer than ten.
+const MOST_SEGMENTS: usize = 64;
+/// How long a file is not opened again, in ns. After that, it may have changed.
+const TRUSTED_FOR: u64 = 1_000_000_000;
 
-/// The interpreters of files.
+/// What is known of files that may have an interpreter. Files without one, and what is no file of a program, are known too, so that a
+/// process that maps them often costs little time.
 #[derive(Default)]
-pub struct Files(FxHashMap<FileKey, InterpreterFile>);
+pub struct Files {
+    known: FxHashMap<FileKey, InterpreterFile>,
+    /// The same files in the order in which they were found.
+    order: VecDeque<FileKey>,
+}
 
-/// The device of a file, and its inode.
-type FileKey = ((u32, u32), u64);
+/// The device of a file, its inode, and its path. Files in several subvolumes can have the same inode.
+type FileKey = ((u32, u32), u64, PathBuf);
 
 /// What a file has.
 #[derive(Clone)]
 struct InterpreterFile {
     build: Result<Arc<Build>, NotSupported>,
     segments: Arc<[Segment]>,
+    /// Which file was read. `None` if it could not be opened.
+    stamp: Option<Stamp>,
+    /// The process that had mapped it when it was last opened.
+    pid: u32,
+    /// When it was last opened.
+    time: u64,
+}
+
+/// What distinguishes a file from one that had its inode before, and from its own earlier content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    /// The time of the last change: seconds, and ns.
+    changed: (i64, i64),
 }
 
 /// An interpreter in a process.
@@ -36,34 +66,56 @@ pub struct MappedInterpreter {
 }
 
 impl Files {
-    /// Returns the interpreter in a mapping of a process. `None` if the file is not known yet.
-    pub fn known(&self, mapping: &Mapping) -> Option<Result<MappedInterpreter, NotSupported>> {
-        let file = self.0.get(&(mapping.device, mapping.inode)).filter(|_| mapping.inode != 0)?;
-        Some(file.at(mapping))
+    /// Returns the interpreter in a mapping of a process at a time. Opens the file, unless it is known.
+    pub fn find(&mut self, pid: u32, mapping: &Mapping, time: u64) -> Result<MappedInterpreter, NotSupported> {
+        let Mapping { start, end, inode, ref path, .. } = *mapping;
+        let key = (mapping.device, inode, path.clone());
+        if let Some(known) = self.known.get(&key).filter(|known| inode != 0 && known.is_trusted(pid, time)) {
+            return known.at(mapping);
+        }
+        let opened = open_mapped(pid, &MappedRange { start, end, path, inode }).ok().map(|opened| opened.file);
+        let stamp = opened.as_ref().and_then(Stamp::of);
+        // It cannot be opened any more if the process has ended. Then it is probably what it was.
+        let is_same = |known: &&mut InterpreterFile| known.stamp == stamp || stamp.is_none() && inode != 0;
+        if let Some(known) = self.known.get_mut(&key).filter(is_same) {
+            (known.pid, known.time) = (pid, time);
+            return known.at(mapping);
+        }
+        let (build, segments) = opened
+            .map_or(Err(NotSupported::NoInterpreter), read)
+            .map_or_else(|reason| (Err(reason), [].into()), |(build, segments)| (Ok(build), segments));
+        let file = InterpreterFile { build, segments, stamp, pid, time };
+        let found = file.at(mapping);
+        self.keep(key, file);
+        found
     }
 
-    /// Returns the interpreter in a mapping of a process, and opens the file if it is not known yet. `None` if the process has ended, or
-    /// the file cannot be read.
-    pub fn find(&mut self, pid: u32, mapping: &Mapping) -> Option<Result<MappedInterpreter, NotSupported>> {
-        if let Some(known) = self.known(mapping) {
-            return Some(known);
+    fn keep(&mut self, key: FileKey, file: InterpreterFile) {
+        if self.known.insert(key.clone(), file).is_some() {
+            return;
         }
-        let Mapping { start, end, inode, ref path, .. } = *mapping;
-        let opened = open_mapped(pid, &MappedRange { start, end, path, inode }).ok()?;
-        let elf = Elf::of_file(opened.file).ok()?;
-        let shown = opened.root.join(path.strip_prefix("/").unwrap_or(path));
-        let build = Build::of(&elf, if opened.root.as_os_str().is_empty() { path } else { &shown }).map(Arc::new);
-        let file = InterpreterFile { build, segments: elf.segments.into() };
-        let found = file.at(mapping);
-        if self.0.len() >= MOST_FILES {
-            self.0.clear();
+        self.order.push_back(key);
+        if self.order.len() > MOST_FILES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
         }
-        self.0.insert((mapping.device, inode), file);
-        Some(found)
     }
 }
 
+/// Returns the interpreter in a file, and the parts of the file that are loaded.
+fn read(file: File) -> Result<(Arc<Build>, Arc<[Segment]>), NotSupported> {
+    let elf = Elf::of_file(file).ok().filter(|elf| elf.segments.len() <= MOST_SEGMENTS);
+    let elf = elf.ok_or(NotSupported::NoInterpreter)?;
+    Ok((Build::of(&elf)?.into(), elf.segments.into()))
+}
+
 impl InterpreterFile {
+    /// Returns whether the file needs no look. Another process may be able to open a file that one could not.
+    fn is_trusted(&self, pid: u32, time: u64) -> bool {
+        time < self.time.saturating_add(TRUSTED_FOR) && (self.stamp.is_some() || self.pid == pid)
+    }
+
     fn at(&self, mapping: &Mapping) -> Result<MappedInterpreter, NotSupported> {
         let build = self.build.clone()?;
         let address = address_of(&self.segments, mapping.file_offset).ok_or(NotSupported::NoInterpreter)?;
@@ -71,8 +123,104 @@ impl InterpreterFile {
     }
 }
 
+impl Stamp {
+    fn of(file: &File) -> Option<Stamp> {
+        let found = file.metadata().ok()?;
+        let changed = (found.ctime(), found.ctime_nsec());
+        Some(Stamp { inode: (found.dev(), found.ino()), size: found.size(), changed })
+    }
+}
+
 /// Returns whether a file may have an interpreter, by its name.
 pub fn may_have_interpreter(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("python") || name.starts_with("libpython")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn mapping(path: &Path) -> Mapping {
+        let found = fs::metadata(path).unwrap();
+        let text = format!("1000-2000 r-xp 00000000 00:01 {} {}\n", found.ino(), path.display());
+        crate::symbol::maps::parse(text.as_bytes()).next().unwrap()
+    }
+
+    fn find(files: &mut Files, mapping: &Mapping, time: u64) -> Option<NotSupported> {
+        files.find(std::process::id(), mapping, time).err()
+    }
+
+    /// Notes a file as one whose interpreter is too old.
+    fn keep_as_old(files: &mut Files, mapping: &Mapping, stamp: Option<Stamp>) {
+        let key = (mapping.device, mapping.inode, mapping.path.clone());
+        let (build, pid) = (Err(NotSupported::TooOld), std::process::id());
+        files.keep(key, InterpreterFile { build, segments: [].into(), stamp, pid, time: 0 });
+    }
+
+    #[test]
+    fn what_is_no_program_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("python-notes");
+        fs::write(&path, "no program").unwrap();
+        let (mut files, mapping) = (Files::default(), mapping(&path));
+        assert_eq!(find(&mut files, &mapping, 5), Some(NotSupported::NoInterpreter));
+        assert_eq!(files.known.len(), 1);
+        // Another result shows that the known one is used.
+        let stamp = files.known.values().next().unwrap().stamp;
+        keep_as_old(&mut files, &mapping, stamp);
+        assert_eq!(find(&mut files, &mapping, 5), Some(NotSupported::TooOld));
+        assert_eq!(find(&mut files, &mapping, 5 * TRUSTED_FOR), Some(NotSupported::TooOld));
+        // The file is read again when it has changed, but not at once.
+        fs::write(&path, "no program either").unwrap();
+        assert_eq!(find(&mut files, &mapping, 6 * TRUSTED_FOR - 1), Some(NotSupported::TooOld));
+        assert_eq!(find(&mut files, &mapping, 6 * TRUSTED_FOR), Some(NotSupported::NoInterpreter));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_tried_again_for_another_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("python3");
+        fs::write(&path, "").unwrap();
+        let (mut files, mapping) = (Files::default(), mapping(&path));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(find(&mut files, &mapping, 5), Some(NotSupported::NoInterpreter));
+        keep_as_old(&mut files, &mapping, None);
+        let file = files.known.values_mut().next().unwrap();
+        assert_eq!((file.is_trusted(file.pid, 7), file.is_trusted(file.pid + 1, 7)), (true, false));
+        assert!(!file.is_trusted(file.pid, TRUSTED_FOR));
+        // What was read before the file was removed is used.
+        file.stamp = Some(Stamp { inode: (1, 1), size: 1, changed: (1, 1) });
+        assert_eq!(find(&mut files, &mapping, TRUSTED_FOR), Some(NotSupported::TooOld));
+    }
+
+    #[test]
+    fn files_with_the_same_inode_are_distinguished_by_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["python3", "python3.13"].map(|name| folder.path().join(name));
+        fs::write(&paths[0], "").unwrap();
+        fs::hard_link(&paths[0], &paths[1]).unwrap();
+        let (mut files, [first, second]) = (Files::default(), paths.map(|path| mapping(&path)));
+        keep_as_old(&mut files, &first, None);
+        assert_eq!(find(&mut files, &first, 5), Some(NotSupported::TooOld));
+        assert_eq!(find(&mut files, &second, 5), Some(NotSupported::NoInterpreter));
+    }
+
+    #[test]
+    fn the_oldest_file_makes_room_for_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("python3");
+        fs::write(&path, "").unwrap();
+        let (mut files, first) = (Files::default(), mapping(&path));
+        let others = |number: usize| Mapping { path: format!("/python{number}").into(), ..first.clone() };
+        keep_as_old(&mut files, &first, None);
+        (1..MOST_FILES).for_each(|number| keep_as_old(&mut files, &others(number), None));
+        assert_eq!(find(&mut files, &first, 5), Some(NotSupported::TooOld));
+        keep_as_old(&mut files, &others(MOST_FILES), None);
+        assert_eq!(files.known.len(), MOST_FILES);
+        assert_eq!(find(&mut files, &others(1), 5), Some(NotSupported::TooOld));
+        assert_eq!(find(&mut files, &first, 5), Some(NotSupported::NoInterpreter));
+    }
 }

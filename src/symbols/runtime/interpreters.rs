@@ -97,24 +97,22 @@ impl Interpreters {
         }
     }
 
-    /// Notes that a process has mapped a file. Looks for an interpreter in the file if it is named like an interpreter.
-    pub fn mapped(&mut self, pid: u32, mapping: &Mapping) {
+    /// Notes that a process has mapped a file at a time. Looks for an interpreter in the file if it is named like an interpreter.
+    pub fn mapped(&mut self, pid: u32, mapping: &Mapping, time: u64) {
         let is_known = self.processes.get(&pid).is_some_and(|known| known.state == State::Runs);
         if is_known || !mapping.executable || !may_have_interpreter(&mapping.path) {
             return;
         }
-        match self.files.known(mapping) {
-            Some(found) => _ = self.note(pid, found),
-            None => self.find(pid),
-        }
+        let found = self.files.find(pid, mapping, time);
+        self.note(pid, found);
     }
 
-    /// Looks for an interpreter in the mappings of a process.
+    /// Looks for an interpreter in the mappings of a process that runs before the first event.
     pub fn find(&mut self, pid: u32) {
         let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return };
         for map in maps::parse(&text).filter(|map| map.executable && may_have_interpreter(&map.path)) {
-            let found = self.files.find(pid, &map);
-            if found.is_some_and(|found| self.note(pid, found).is_some()) {
+            let found = self.files.find(pid, &map, 0);
+            if self.note(pid, found).is_some() {
                 return;
             }
         }

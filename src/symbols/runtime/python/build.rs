@@ -1,14 +1,14 @@
 //! The layout of CPython's structures in one build. All offsets come from the executable or library, so they are known
 //! before the process runs its first instruction.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use thiserror::Error;
 
 use super::FrameKind;
 use crate::{
     runtime::{Walk, WalkWord},
-    symbol::elf::{Elf, variables},
+    symbol::elf::{Elf, exported_variables},
 };
 
 /// The section of the interpreter's state (`_PyRuntimeState`), the symbol of the state, and the symbol of the version
@@ -168,11 +168,11 @@ fn minor_of(number: u64) -> Result<u8, NotSupported> {
 }
 
 impl Build {
-    /// Finds the interpreter in a file. `path` is the path of the file.
-    pub fn of(elf: &Elf, path: &Path) -> Result<Build, NotSupported> {
+    /// Finds the interpreter in a file.
+    pub fn of(elf: &Elf) -> Result<Build, NotSupported> {
         let runtime = elf.section(SECTION).map(|section| section.address);
         let names = [RUNTIME, VERSION].into_iter().chain(CLASSES).collect::<BTreeSet<_>>();
-        let found = variables(elf, path, &names);
+        let found = exported_variables(elf, &names);
         let class = |name: &str| found.get(name).copied().ok_or(NotSupported::NoInterpreter);
         let [code, text, bytes] = CLASSES.map(class);
         let classes = Classes { code: code?, text: text?, bytes: bytes? };

@@ -20,4 +20,4 @@ pub use names::NAME_LIMIT;
 pub use operand::{Memory, Operand};
 pub use static_probe::{StaticArgument, StaticProbe, static_probes};
 pub use table::{FunctionAt, Symbols};
-pub use variables::variables;
+pub use variables::{exported_variables, variables};

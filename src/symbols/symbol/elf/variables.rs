@@ -5,41 +5,71 @@ use std::{
     path::Path,
 };
 
-use object::elf;
+use object::elf::{self, SectionType};
 
 use super::{super::options::Data, DebugSearch, Elf, debug_file, interrupt::Interrupt, table::RawTable};
 
 /// The maximum size of a symbol table that is read, in bytes.
 const SYMBOLS_LIMIT: u64 = 256 << 20;
+/// The same for files that any process may have made. Libraries and executables of CPython take at most a few MiB.
+const SMALL_LIMIT: u64 = 16 << 20;
 
 /// Returns the addresses of variables by name, as `nm` shows them. `path` is the path of the file. A variable is
 /// missing if neither the file nor its debug file contains it, or if they contain several of its name.
 pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<String, u64> {
-    let mut found: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     if names.is_empty() {
         return BTreeMap::new();
     }
     let debug = debug_file(main, path, &DebugSearch::default()).map(|(_, debug)| debug);
-    let interrupt = Interrupt::begin();
+    let mut found = Found::default();
     for part in [Some(main), debug.as_ref()].into_iter().flatten() {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            let Ok(Some(table)) = RawTable::read(part, kind, SYMBOLS_LIMIT) else { continue };
-            let mut candidates = Vec::new();
-            if table.add_candidates(part, 0, Data::Yes, &interrupt, &mut candidates).is_err() {
-                continue;
-            }
-            for symbol in &candidates {
-                // In `.symtab`, a name may include the version of the symbol: `environ@@GLIBC_2.2.5`.
-                let name = table.name_of(symbol).split(|&byte| byte == b'@').next().unwrap_or_default();
-                if let Some(name) = std::str::from_utf8(name).ok().and_then(|name| names.get(name)) {
-                    found.entry((*name).to_owned()).or_default().insert(symbol.start);
-                }
+            found.read(part, kind, SYMBOLS_LIMIT, names);
+        }
+    }
+    found.only()
+}
+
+/// Like [`variables`], for variables that a file has for other files. Other symbols are read only if the file has none for them, and a
+/// debug file never, so a file of any content takes little time and memory.
+pub fn exported_variables(main: &Elf, names: &BTreeSet<&str>) -> BTreeMap<String, u64> {
+    let mut found = Found::default();
+    for kind in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
+        found.read(main, kind, SMALL_LIMIT, names);
+        if found.0.len() == names.len() {
+            break;
+        }
+    }
+    found.only()
+}
+
+/// The addresses that were found for each name.
+#[derive(Default)]
+struct Found(BTreeMap<String, BTreeSet<u64>>);
+
+impl Found {
+    /// Reads a symbol table of a file, if it has one of at most `limit` bytes.
+    fn read(&mut self, part: &Elf, kind: SectionType, limit: u64, names: &BTreeSet<&str>) {
+        let Ok(Some(table)) = RawTable::read(part, kind, limit) else { return };
+        let (interrupt, mut candidates) = (Interrupt::begin(), Vec::new());
+        if table.add_candidates(part, 0, Data::Yes, &interrupt, &mut candidates).is_err() {
+            return;
+        }
+        for symbol in &candidates {
+            // In `.symtab`, a name may include the version of the symbol: `environ@@GLIBC_2.2.5`.
+            let name = table.name_of(symbol).split(|&byte| byte == b'@').next().unwrap_or_default();
+            if let Some(name) = std::str::from_utf8(name).ok().and_then(|name| names.get(name)) {
+                self.0.entry((*name).to_owned()).or_default().insert(symbol.start);
             }
         }
     }
-    let only = |(name, addresses): (String, BTreeSet<u64>)| match addresses.len() {
-        1 => Some((name, addresses.into_iter().next()?)),
-        _ => None,
-    };
-    found.into_iter().filter_map(only).collect()
+
+    /// Returns the addresses of the names that have only one.
+    fn only(self) -> BTreeMap<String, u64> {
+        let only = |(name, addresses): (String, BTreeSet<u64>)| match addresses.len() {
+            1 => Some((name, addresses.into_iter().next()?)),
+            _ => None,
+        };
+        self.0.into_iter().filter_map(only).collect()
+    }
 }
