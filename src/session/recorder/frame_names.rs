@@ -102,9 +102,9 @@ impl FrameNames {
         let time = self.trailer.time(record).unwrap_or(0);
         match parsed {
             Record::Mmap2(mmap) => interpreters.mapped(mmap.pid, &mmap.into(), time),
-            Record::Fork { pid, ppid, .. } if pid != ppid => interpreters.forked(ppid, pid),
-            Record::Comm { pid, exec: true, .. } => interpreters.ended(pid),
-            Record::Exit { pid, tid } if pid == tid => interpreters.ended(pid),
+            Record::Fork { pid, ppid, .. } if pid != ppid => interpreters.forked(ppid, pid, time),
+            Record::Comm { pid, exec: true, .. } => interpreters.ended(pid, time),
+            Record::Exit { pid, tid } if pid == tid => interpreters.ended(pid, time),
             _ => {}
         }
     }

@@ -90,6 +90,16 @@ impl Files {
         found
     }
 
+    /// Notes the interpreter of a file that cannot be opened.
+    #[cfg(test)]
+    pub fn know(&mut self, mapping: &Mapping, build: Build) {
+        let key = (mapping.device, mapping.inode, mapping.path.clone());
+        let all = Segment { offset: 0, size: 1 << 12, memory: 1 << 12, address: 0, executable: true };
+        let stamp = Stamp { inode: (0, 0), size: 0, changed: (0, 0) };
+        let (build, segments) = (Ok(build.into()), [all].into());
+        self.keep(key, InterpreterFile { build, segments, stamp: Some(stamp), pid: 0, time: 0 });
+    }
+
     fn keep(&mut self, key: FileKey, file: InterpreterFile) {
         if self.known.insert(key.clone(), file).is_some() {
             return;

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Function, Unnamed, Walk,
     budget::{Budget, Limit},
+    changes::{Changes, Fork, Order},
     files::{Files, MappedInterpreter, may_have_interpreter},
     functions::{Functions, Key},
     python::{self, Build, FrameKind, NotSupported},
@@ -44,7 +45,7 @@ pub struct Interpreters {
     /// How much may be read of all processes together.
     budget: Budget,
     /// Processes with an interpreter that cannot be read.
-    refused: FxHashMap<u32, NotSupported>,
+    refused: FxHashMap<u32, Refused>,
     processes: FxHashMap<u32, Interpreter>,
     /// The process ids in the order in which they were found. Some may no longer be in `processes`.
     order: VecDeque<u32>,
@@ -53,6 +54,14 @@ pub struct Interpreters {
     /// The memory of all functions, in bytes.
     function_bytes: usize,
     last: u32,
+    /// When processes changed, as far as records said.
+    changes: Changes,
+}
+
+/// Why the interpreter of a process cannot be read.
+struct Refused {
+    reason: NotSupported,
+    since: u64,
 }
 
 /// The interpreter of a process.
@@ -61,6 +70,11 @@ struct Interpreter {
     build: Arc<Build>,
     /// The address in the process minus the address in the file.
     bias: u64,
+    /// When the process mapped it, or was created. 0 if it had it before the first event.
+    since: u64,
+    /// The latest mapping since that may have an interpreter too, and its time. If the process has executed another program in between,
+    /// it has the interpreter of that program.
+    later: Option<(Mapping, u64)>,
     state: State,
     functions: Functions,
 }
@@ -71,7 +85,20 @@ enum State {
     Runs,
     /// The process has ended, or executes another program. Its earlier events get names only for functions that were
     /// already read.
-    Ended,
+    Ended {
+        at: u64,
+    },
+}
+
+impl Interpreter {
+    fn runs(&self) -> bool {
+        self.state == State::Runs
+    }
+
+    fn ran_at(&self, time: u64) -> bool {
+        let State::Ended { at } = self.state else { return self.since <= time };
+        (self.since..at).contains(&time)
+    }
 }
 
 impl fmt::Debug for Interpreters {
@@ -94,17 +121,39 @@ impl Interpreters {
             ended: VecDeque::new(),
             function_bytes: 0,
             last: 0,
+            changes: Changes::default(),
         }
     }
 
-    /// Notes that a process has mapped a file at a time. Looks for an interpreter in the file if it is named like an interpreter.
+    /// Notes that a process has mapped a file. Looks for an interpreter in the file if it is named like an interpreter.
+    ///
+    /// This, [`Interpreters::forked`] and [`Interpreters::ended`] take the times of their records, which may come in any order.
     pub fn mapped(&mut self, pid: u32, mapping: &Mapping, time: u64) {
-        let is_known = self.processes.get(&pid).is_some_and(|known| known.state == State::Runs);
-        if is_known || !mapping.executable || !may_have_interpreter(&mapping.path) {
+        if !mapping.executable || !may_have_interpreter(&mapping.path) || time < self.changes.latest(pid) {
+            return;
+        }
+        if let Some(known) = self.processes.get_mut(&pid).filter(|known| known.runs()) {
+            if known.later.as_ref().map_or(known.since, |later| later.1) < time {
+                known.later = Some((mapping.clone(), time));
+            }
             return;
         }
         let found = self.files.find(pid, mapping, time);
-        self.note(pid, found);
+        self.note(pid, found, time);
+        self.pass_on(pid);
+    }
+
+    /// Gives the interpreter of a process to the children that it created since, whose forks were read before.
+    fn pass_on(&mut self, parent: u32) {
+        let mut parents = vec![parent];
+        while let Some(parent) = parents.pop() {
+            for fork in self.changes.take_forks(parent) {
+                let has_none = self.processes.get(&fork.child).is_none_or(|known| !known.runs());
+                if has_none && self.inherit(fork).is_some() {
+                    parents.push(fork.child);
+                }
+            }
+        }
     }
 
     /// Looks for an interpreter in the mappings of a process that runs before the first event.
@@ -112,15 +161,15 @@ impl Interpreters {
         let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return };
         for map in maps::parse(&text).filter(|map| map.executable && may_have_interpreter(&map.path)) {
             let found = self.files.find(pid, &map, 0);
-            if self.note(pid, found).is_some() {
+            if self.note(pid, found, 0).is_some() {
                 return;
             }
         }
     }
 
     /// Notes what was found in a file of a process. `None` if it is not an interpreter whose frames can be read.
-    fn note(&mut self, pid: u32, found: Result<MappedInterpreter, NotSupported>) -> Option<()> {
-        let added = found.and_then(|MappedInterpreter { build, bias }| self.add(pid, build, bias));
+    fn note(&mut self, pid: u32, found: Result<MappedInterpreter, NotSupported>, since: u64) -> Option<()> {
+        let added = found.and_then(|found| self.add(pid, found, since));
         if self.refused.len() >= MOST_PROCESSES {
             self.refused.clear();
         }
@@ -128,17 +177,19 @@ impl Interpreters {
             Ok(()) => _ = self.refused.remove(&pid),
             // The interpreter may be in another file.
             Err(NotSupported::NoInterpreter) => {}
-            Err(reason) => _ = self.refused.insert(pid, reason),
+            Err(reason) => _ = self.refused.insert(pid, Refused { reason, since }),
         }
         added.ok()
     }
 
-    fn add(&mut self, pid: u32, build: Arc<Build>, bias: u64) -> Result<(), NotSupported> {
+    fn add(&mut self, pid: u32, found: MappedInterpreter, since: u64) -> Result<(), NotSupported> {
+        let MappedInterpreter { build, bias } = found;
         let number = self.last.wrapping_add(1);
         let walk = build.walk(bias, number)?;
         self.last = number;
         self.publish.publish(pid, Some(&walk));
-        let interpreter = Interpreter { number, build, bias, state: State::Runs, functions: Functions::new() };
+        let (state, functions) = (State::Runs, Functions::new());
+        let interpreter = Interpreter { number, build, bias, since, later: None, state, functions };
         match self.processes.insert(pid, interpreter) {
             Some(replaced) => self.function_bytes -= replaced.functions.bytes(),
             None => self.order.push_back(pid),
@@ -157,22 +208,52 @@ impl Interpreters {
 
     /// Notes that a process was created by fork. The child has a copy of the parent's memory, and so the same
     /// interpreter.
-    pub fn forked(&mut self, parent: u32, child: u32) {
+    pub fn forked(&mut self, parent: u32, child: u32, time: u64) {
+        if self.changes.note(child, time) == Order::Late {
+            return;
+        }
         // Ends an earlier process with the child's id.
-        self.ended(child);
-        if let Some(interpreter) = self.processes.get(&parent).filter(|known| known.state == State::Runs) {
-            let found = MappedInterpreter { build: Arc::clone(&interpreter.build), bias: interpreter.bias };
-            self.note(child, Ok(found));
-        } else if let Some(reason) = self.refused.get(&parent) {
-            self.note(child, Err(*reason));
+        self.end(child, time);
+        // What the child has mapped since then may be known already.
+        let has_none = self.processes.get(&child).is_none_or(|known| !known.runs());
+        let fork = Fork { parent, child, time };
+        if !has_none {
+            return;
+        }
+        match self.inherit(fork) {
+            Some(()) => self.pass_on(child),
+            None => self.changes.wait(fork),
         }
     }
 
+    /// Gives the interpreter that a process had at a fork to the child. `None` if it had none.
+    fn inherit(&mut self, Fork { parent, child, time }: Fork) -> Option<()> {
+        let had = |known: &&Interpreter| known.ran_at(time);
+        let refused = self.refused.get(&parent).filter(|refused| refused.since <= time);
+        let found = match self.processes.get(&parent).filter(had) {
+            Some(known) => Ok(MappedInterpreter { build: Arc::clone(&known.build), bias: known.bias }),
+            None => Err(refused?.reason),
+        };
+        self.note(child, found, time);
+        Some(())
+    }
+
     /// Notes that a process has ended or executes another program.
-    pub fn ended(&mut self, pid: u32) {
-        self.refused.remove(&pid);
-        let Some(known) = self.processes.get_mut(&pid).filter(|known| known.state == State::Runs) else { return };
-        known.state = State::Ended;
+    pub fn ended(&mut self, pid: u32, time: u64) {
+        if self.changes.note(pid, time) == Order::InTime {
+            self.end(pid, time);
+        }
+    }
+
+    /// Ends what a process had before a time.
+    fn end(&mut self, pid: u32, time: u64) {
+        if self.refused.get(&pid).is_some_and(|refused| refused.since <= time) {
+            self.refused.remove(&pid);
+        }
+        let is_earlier = |known: &&mut Interpreter| known.runs() && known.since <= time;
+        let Some(known) = self.processes.get_mut(&pid).filter(is_earlier) else { return };
+        let later = known.later.take();
+        known.state = State::Ended { at: time };
         self.ended.push_back((pid, known.number));
         self.publish.publish(pid, None);
         if self.ended.len() > MOST_ENDED
@@ -180,6 +261,9 @@ impl Interpreters {
             && self.processes.get(&first).is_some_and(|known| known.number == number)
         {
             self.forget(first);
+        }
+        if let Some((mapping, time)) = later {
+            self.mapped(pid, &mapping, time);
         }
     }
 
@@ -198,18 +282,18 @@ impl Interpreters {
 
     /// Returns whether a process still runs with this interpreter.
     pub fn runs(&self, pid: u32, number: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|known| known.number == number && known.state == State::Runs)
+        self.processes.get(&pid).is_some_and(|known| known.number == number && known.runs())
     }
 
     /// Returns why a process has no interpreter.
     pub fn unknown(&self, pid: u32) -> Unnamed {
-        self.refused.get(&pid).map_or(Unnamed::NotKnown, |reason| Unnamed::NotSupported(*reason))
+        self.refused.get(&pid).map_or(Unnamed::NotKnown, |refused| Unnamed::NotSupported(refused.reason))
     }
 
     /// Reads the functions of frames, unless they are known. `time` is that of their event.
     pub fn read(&mut self, pid: u32, number: u32, frames: impl Iterator<Item = InterpreterFrame>, time: u64) {
         let Interpreters { processes, reader, budget, .. } = self;
-        let is_asked = |known: &&mut Interpreter| known.number == number && known.state == State::Runs;
+        let is_asked = |known: &&mut Interpreter| known.number == number && known.runs();
         let Some(known) = processes.get_mut(&pid).filter(is_asked) else { return };
         let functions = &mut known.functions;
         let is_function = |frame: &InterpreterFrame| known.build.kind(frame.mark) != FrameKind::Boundary;
@@ -249,9 +333,9 @@ impl Interpreters {
         time: u64,
     ) -> Result<(Arc<Function>, Option<u32>), Unnamed> {
         let known = self.processes.get_mut(&pid).filter(|known| known.number == number).ok_or(Unnamed::Replaced)?;
-        let functions = &mut known.functions;
+        let (runs, functions) = (known.runs(), &mut known.functions);
         let found = functions.get(&Key::from(*frame), time);
-        let unread = || if known.state == State::Ended { Unnamed::Ended } else { functions.missing(time) };
+        let unread = || if runs { functions.missing(time) } else { Unnamed::Ended };
         let function = found.ok_or_else(unread)??;
         // Looking for a line takes about as long as reading the table of lines.
         if functions.budget.left(time) == 0 {
@@ -260,5 +344,120 @@ impl Interpreters {
         functions.budget.spend(function.lines.len() as u64);
         let line = python::line(&function, frame.instruction);
         Ok((function, line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{Mutex, PoisonError},
+    };
+
+    use super::*;
+    use crate::runtime::WalkWord;
+
+    /// The biases of the interpreters that BPF programs are told, by process.
+    #[derive(Clone, Default)]
+    struct Published(Arc<Mutex<BTreeMap<u32, u64>>>);
+
+    impl Publish for Published {
+        fn publish(&self, pid: u32, walk: Option<&Walk>) {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match walk {
+                Some(walk) => _ = all.insert(pid, walk.get(WalkWord::Interpreters) - HEAD),
+                None => _ = all.remove(&pid),
+            }
+        }
+    }
+
+    /// The address of the list of interpreters in the file.
+    const HEAD: u64 = 0x4278;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Change {
+        /// The process, and the address in units of a page.
+        Mapped(u32, u64),
+        /// The parent, and the child.
+        Forked(u32, u32),
+        /// The process ends, or executes another program.
+        Ended(u32),
+    }
+
+    use Change::{Ended, Forked, Mapped};
+
+    fn mapping(page: u64) -> Mapping {
+        let text = format!("{:x}000-{:x}000 r-xp 00000000 00:01 5 /none/python3\n", page, page + 1);
+        maps::parse(text.as_bytes()).next().unwrap()
+    }
+
+    /// Returns the address of the interpreter of each process, in pages.
+    fn found<'a>(changes: impl Iterator<Item = &'a (u64, Change)>) -> BTreeMap<u32, u64> {
+        let published = Published::default();
+        let mut interpreters = Interpreters::new(Box::new(published.clone()));
+        interpreters.files.know(&mapping(1), python::tests::build());
+        for &(time, change) in changes {
+            match change {
+                Mapped(pid, page) => interpreters.mapped(pid, &mapping(page), time),
+                Forked(parent, child) => interpreters.forked(parent, child, time),
+                Ended(pid) => interpreters.ended(pid, time),
+            }
+        }
+        let running = interpreters.processes.iter().filter(|(_, known)| known.runs());
+        let running: BTreeMap<u32, u64> = running.map(|(pid, known)| (*pid, known.bias)).collect();
+        let published = published.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert_eq!(running, published);
+        running.into_iter().map(|(pid, bias)| (pid, bias >> 12)).collect()
+    }
+
+    #[track_caller]
+    fn check(changes: &[Change], expected: &[(u32, u64)]) {
+        let timed: Vec<(u64, Change)> = (10..).zip(changes.iter().copied()).collect();
+        for order in orders(&timed) {
+            assert_eq!(found(order.iter()), expected.iter().copied().collect(), "{order:?}");
+        }
+    }
+
+    fn orders(changes: &[(u64, Change)]) -> Vec<Vec<(u64, Change)>> {
+        let Some((first, rest)) = changes.split_first() else { return vec![Vec::new()] };
+        let with_first_at = |order: &Vec<(u64, Change)>, at: usize| [&order[..at], &[*first], &order[at..]].concat();
+        let all = |order: Vec<(u64, Change)>| (0..=order.len()).map(move |at| with_first_at(&order, at));
+        orders(rest).into_iter().flat_map(all).collect()
+    }
+
+    #[test]
+    fn records_in_any_order_give_the_same_interpreters() {
+        // A shell starts Python.
+        check(&[Forked(1, 2), Ended(2), Mapped(2, 7)], &[(2, 7)]);
+        check(&[Forked(1, 2), Ended(2), Mapped(2, 7), Ended(2)], &[]);
+        // Python starts Python.
+        check(&[Mapped(1, 5), Forked(1, 2), Ended(2), Mapped(2, 7)], &[(1, 5), (2, 7)]);
+        check(&[Mapped(1, 5), Forked(1, 2), Ended(2)], &[(1, 5)]);
+        // Python becomes another Python.
+        check(&[Mapped(1, 5), Ended(1), Mapped(1, 7)], &[(1, 7)]);
+        // Workers, and workers of workers.
+        check(&[Mapped(1, 5), Forked(1, 2), Forked(2, 3), Forked(1, 4)], &[(1, 5), (2, 5), (3, 5), (4, 5)]);
+    }
+
+    #[test]
+    fn the_id_of_a_process_that_ended_can_be_used_again() {
+        let changes = [Mapped(1, 5), Forked(1, 2), Ended(2), Forked(9, 2), Ended(2), Mapped(2, 7), Ended(2)];
+        let timed: Vec<(u64, Change)> = (10..).zip(changes).collect();
+        let expected: [&[(u32, u64)]; 4] = [&[(1, 5)], &[(1, 5)], &[(1, 5), (2, 7)], &[(1, 5)]];
+        for (count, expected) in (4..).zip(expected) {
+            assert_eq!(found(timed[..count].iter()), expected.iter().copied().collect(), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_parent_can_end_before_the_record_of_its_fork_is_read() {
+        let changes = [(10, Mapped(1, 5)), (12, Ended(1)), (11, Forked(1, 2)), (13, Forked(1, 3))];
+        assert_eq!(found(changes.iter()), [(2, 5)].into());
+    }
+
+    #[test]
+    fn the_first_interpreter_of_a_program_is_its_own() {
+        let changes = [(10, Mapped(1, 5)), (11, Mapped(1, 6)), (12, Forked(1, 2))];
+        assert_eq!(found(changes.iter()), [(1, 5), (2, 5)].into());
     }
 }

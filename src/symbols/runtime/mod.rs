@@ -9,6 +9,7 @@
 //! objects in memory.
 
 mod budget;
+mod changes;
 mod files;
 mod functions;
 mod interpreters;

@@ -20,4 +20,4 @@ pub enum FrameKind {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -34,7 +34,7 @@ impl Objects {
 }
 
 /// A build with the words of `_Py_DebugOffsets` of 3.13.0 that are used.
-fn build() -> Build {
+pub(in crate::runtime) fn build() -> Build {
     build_of(0x030d_00f0).unwrap()
 }
 
