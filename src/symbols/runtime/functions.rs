@@ -46,12 +46,20 @@ pub struct Functions {
     pub budget: Budget,
     /// Nothing is read for events before this time, because a read took too long.
     pub slow_until: u64,
+    /// The time of the latest event for which nothing was read because of other processes.
+    pub busy_at: Option<u64>,
 }
 
 impl Functions {
     /// Returns a value without functions.
     pub fn new() -> Functions {
-        Functions { found: FxHashMap::default(), bytes: 0, budget: Budget::new(OF_PROCESS), slow_until: 0 }
+        Functions {
+            found: FxHashMap::default(),
+            bytes: 0,
+            budget: Budget::new(OF_PROCESS),
+            slow_until: 0,
+            busy_at: None,
+        }
     }
 
     /// Returns what is known of a code object at the time of an event. `None` if it has to be read.
@@ -64,7 +72,11 @@ impl Functions {
 
     /// Returns why a code object that is not known could not be read.
     pub fn missing(&self, time: u64) -> Unnamed {
-        if time < self.slow_until { Unnamed::Slow } else { Unnamed::TooMuch }
+        match () {
+            () if time < self.slow_until => Unnamed::Slow,
+            () if self.busy_at == Some(time) => Unnamed::Busy,
+            () => Unnamed::TooMuch,
+        }
     }
 
     /// Notes what was read.

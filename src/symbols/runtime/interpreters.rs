@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     fmt, fs,
     sync::Arc,
+    time::Duration,
 };
 
 use perf_prof_format::tracefs::InterpreterFrame;
@@ -16,7 +17,7 @@ use super::{
     files::{Files, MappedInterpreter, may_have_interpreter},
     functions::{Functions, Key},
     python::{self, Build, FrameKind, NotSupported},
-    reader::{Reader, Request},
+    reader::{NoAnswer, Reader, Request},
 };
 use crate::symbol::{Mapping, maps};
 
@@ -28,8 +29,12 @@ const MOST_ENDED: usize = 1 << 10;
 const MOST_FUNCTION_BYTES: usize = 64 << 20;
 /// How much may be read of all processes.
 const OF_ALL: Limit = Limit { at_once: 256 << 20, each_second: 128 << 20 };
-/// How long nothing is read of a process after a read that took too long, in ns.
-const SLOW_FOR: u64 = 60_000_000_000;
+/// How long reads of all processes may let the run wait, in ns.
+const WAITS: Limit = Limit { at_once: 2_000_000_000, each_second: 200_000_000 };
+/// The shortest time for a read. Reads take less, unless the machine is very busy.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+/// For how many times as long nothing is read of a process after a read that took too long.
+const SLOW_FOR: u32 = 30;
 
 /// Tells BPF programs how to find the frames of a process. Callers pass an implementation that writes a BPF map.
 pub trait Publish: Send {
@@ -44,6 +49,8 @@ pub struct Interpreters {
     reader: Reader,
     /// How much may be read of all processes together.
     budget: Budget,
+    /// How long reads may still let the run wait, in ns.
+    waits: Budget,
     /// Processes with an interpreter that cannot be read.
     refused: FxHashMap<u32, Refused>,
     processes: FxHashMap<u32, Interpreter>,
@@ -115,6 +122,7 @@ impl Interpreters {
             files: Files::default(),
             reader: Reader::default(),
             budget: Budget::new(OF_ALL),
+            waits: Budget::new(WAITS),
             refused: FxHashMap::default(),
             processes: FxHashMap::default(),
             order: VecDeque::new(),
@@ -230,11 +238,15 @@ impl Interpreters {
     fn inherit(&mut self, Fork { parent, child, time }: Fork) -> Option<()> {
         let had = |known: &&Interpreter| known.ran_at(time);
         let refused = self.refused.get(&parent).filter(|refused| refused.since <= time);
-        let found = match self.processes.get(&parent).filter(had) {
-            Some(known) => Ok(MappedInterpreter { build: Arc::clone(&known.build), bias: known.bias }),
-            None => Err(refused?.reason),
+        let Some(known) = self.processes.get(&parent).filter(had) else {
+            self.note(child, Err(refused?.reason), time);
+            return Some(());
         };
-        self.note(child, found, time);
+        let slow_until = known.functions.slow_until;
+        let found = MappedInterpreter { build: Arc::clone(&known.build), bias: known.bias };
+        self.note(child, Ok(found), time);
+        // Otherwise each child of a process that lets reads wait would take its time.
+        self.processes.entry(child).and_modify(|child| child.functions.slow_until = slow_until);
         Some(())
     }
 
@@ -292,7 +304,7 @@ impl Interpreters {
 
     /// Reads the functions of frames, unless they are known. `time` is that of their event.
     pub fn read(&mut self, pid: u32, number: u32, frames: impl Iterator<Item = InterpreterFrame>, time: u64) {
-        let Interpreters { processes, reader, budget, .. } = self;
+        let Interpreters { processes, reader, budget, waits, .. } = self;
         let is_asked = |known: &&mut Interpreter| known.number == number && known.runs();
         let Some(known) = processes.get_mut(&pid).filter(is_asked) else { return };
         let functions = &mut known.functions;
@@ -304,14 +316,22 @@ impl Interpreters {
             return;
         }
         let before = functions.bytes();
-        let keys = keys.into_iter().collect();
-        match reader.read(Request { pid, build: Arc::clone(&known.build), bias: known.bias, keys, most }) {
-            Some(answer) => {
+        let request =
+            Request { pid, build: Arc::clone(&known.build), bias: known.bias, keys: keys.into_iter().collect(), most };
+        let longest = Duration::from_nanos(waits.left(time));
+        let answer = if longest < SHORTEST_WAIT { Err(NoAnswer::Busy) } else { reader.read(request, longest) };
+        match answer {
+            Ok(answer) => {
                 functions.budget.spend(answer.cost);
                 budget.spend(answer.cost);
+                waits.spend(answer.took.saturating_sub(SHORTEST_WAIT).as_nanos() as u64);
                 answer.functions.iter().for_each(|(key, result)| functions.add(*key, result, time));
             }
-            None => functions.slow_until = time.saturating_add(SLOW_FOR),
+            Err(NoAnswer::Slow) => {
+                waits.spend(longest.as_nanos() as u64);
+                functions.slow_until = time.saturating_add((longest * SLOW_FOR).as_nanos() as u64);
+            }
+            Err(NoAnswer::Busy) => functions.busy_at = Some(time),
         }
         self.function_bytes += functions.bytes() - before;
         let bytes = |process: &&mut Interpreter| process.functions.bytes();
@@ -391,11 +411,16 @@ mod tests {
         maps::parse(text.as_bytes()).next().unwrap()
     }
 
-    /// Returns the address of the interpreter of each process, in pages.
-    fn found<'a>(changes: impl Iterator<Item = &'a (u64, Change)>) -> BTreeMap<u32, u64> {
+    fn interpreters() -> (Interpreters, Published) {
         let published = Published::default();
         let mut interpreters = Interpreters::new(Box::new(published.clone()));
         interpreters.files.know(&mapping(1), python::tests::build());
+        (interpreters, published)
+    }
+
+    /// Returns the address of the interpreter of each process, in pages.
+    fn found<'a>(changes: impl Iterator<Item = &'a (u64, Change)>) -> BTreeMap<u32, u64> {
+        let (mut interpreters, published) = interpreters();
         for &(time, change) in changes {
             match change {
                 Mapped(pid, page) => interpreters.mapped(pid, &mapping(page), time),
@@ -459,5 +484,42 @@ mod tests {
     fn the_first_interpreter_of_a_program_is_its_own() {
         let changes = [(10, Mapped(1, 5)), (11, Mapped(1, 6)), (12, Forked(1, 2))];
         assert_eq!(found(changes.iter()), [(1, 5), (2, 5)].into());
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Returns why a function of a process has no name, after an attempt to read it. There is no code object.
+    fn reason(interpreters: &mut Interpreters, pid: u32, time: u64) -> Unnamed {
+        let frame = InterpreterFrame { code: 8, instruction: 0, mark: 0, identity: [1, 2, 3] };
+        let number = interpreters.processes[&pid].number;
+        interpreters.read(pid, number, [frame].into_iter(), time);
+        interpreters.function(pid, number, &frame, time).unwrap_err()
+    }
+
+    #[test]
+    fn children_of_a_process_that_lets_reads_wait_are_not_read_either() {
+        let (mut interpreters, _) = interpreters();
+        let pid = std::process::id();
+        interpreters.mapped(1, &mapping(5), 10);
+        interpreters.processes.entry(1).and_modify(|known| known.functions.slow_until = 60);
+        interpreters.forked(1, pid, 20);
+        assert_eq!(reason(&mut interpreters, pid, 59), Unnamed::Slow);
+        assert_eq!(reason(&mut interpreters, pid, 60), Unnamed::Unreadable);
+    }
+
+    #[test]
+    fn reads_that_wait_take_a_part_of_the_time_and_make_no_other_process_slow() {
+        let (mut interpreters, _) = interpreters();
+        let pid = std::process::id();
+        interpreters.mapped(pid, &mapping(5), 10);
+        assert_eq!(interpreters.waits.left(SECOND), WAITS.at_once);
+        interpreters.waits.spend(WAITS.at_once);
+        assert_eq!(reason(&mut interpreters, pid, SECOND), Unnamed::Busy);
+        let (reader, ends) = Reader::busy();
+        interpreters.reader = reader;
+        assert_eq!(reason(&mut interpreters, pid, 2 * SECOND), Unnamed::Busy);
+        drop(ends);
+        interpreters.reader = Reader::default();
+        assert_eq!(reason(&mut interpreters, pid, 2 * SECOND), Unnamed::Unreadable);
     }
 }

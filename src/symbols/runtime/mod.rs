@@ -76,6 +76,9 @@ pub enum Unnamed {
     /// The process lets reads wait.
     #[error("reading the memory of the process takes too long")]
     Slow,
+    /// Other processes let reads wait.
+    #[error("no time is left for reads, because other processes let them wait")]
+    Busy,
     /// The memory of the code object was freed or used again since the event.
     #[error("the function was freed before its name was read")]
     Freed,

@@ -10,7 +10,7 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use perf_prof_system::{own_threads::OwnThread, process_memory, signals};
@@ -21,8 +21,6 @@ use super::{
     python::{self, Build},
 };
 
-/// How long the reads of a request may take. On a busy machine, the thread may have to wait for a CPU.
-const LONGEST: Duration = Duration::from_secs(2);
 /// The most threads that are given up and have not ended.
 const MOST_GIVEN_UP: usize = 8;
 /// What a read costs beside its bytes: so many bytes could have been read meanwhile.
@@ -46,6 +44,17 @@ pub struct Answer {
     pub functions: Vec<(Key, Result<Arc<Function>, Unnamed>)>,
     /// What the reads cost, in bytes.
     pub cost: u64,
+    /// How long they took.
+    pub took: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The reads took too long.
+    Slow,
+    /// No thread can read, whatever the process does.
+    Busy,
 }
 
 /// Reads functions.
@@ -64,8 +73,8 @@ struct ReaderThread {
 }
 
 impl Reader {
-    /// Reads functions. `None` if that takes too long.
-    pub fn read(&mut self, request: Request) -> Option<Answer> {
+    /// Reads functions, which may take as long as `longest`. On a busy machine, the thread may have to wait for a CPU.
+    pub fn read(&mut self, request: Request, longest: Duration) -> Result<Answer, NoAnswer> {
         let of = std::process::id();
         if self.thread.as_ref().is_some_and(|thread| thread.of != of) {
             // A thread of the parent may have held a lock of these at the fork, so they are not dropped.
@@ -73,16 +82,29 @@ impl Reader {
         }
         self.given_up.retain(|thread| !thread.is_finished());
         if self.given_up.len() >= MOST_GIVEN_UP {
-            return None;
+            return Err(NoAnswer::Busy);
         }
-        let thread = self.thread.take().or_else(|| ReaderThread::start(of))?;
-        thread.requests.send(request).ok()?;
-        let answer = thread.answers.recv_timeout(LONGEST).ok();
+        let thread = self.thread.take().or_else(|| ReaderThread::start(of)).ok_or(NoAnswer::Busy)?;
+        thread.requests.send(request).map_err(|_| NoAnswer::Busy)?;
+        let answer = thread.answers.recv_timeout(longest);
         match answer {
-            Some(_) => self.thread = Some(thread),
-            None => self.given_up.push(thread.handle),
+            Ok(_) => self.thread = Some(thread),
+            Err(_) => self.given_up.push(thread.handle),
         }
-        answer
+        answer.map_err(|_| NoAnswer::Slow)
+    }
+}
+
+#[cfg(test)]
+impl Reader {
+    /// Returns a reader whose threads all wait, and what ends them when it is dropped.
+    pub fn busy() -> (Reader, Vec<Sender<()>>) {
+        let waiting = || {
+            let (end, ends) = channel();
+            (thread::spawn(move || _ = ends.recv()), end)
+        };
+        let (given_up, ends) = (0..MOST_GIVEN_UP).map(|_| waiting()).unzip();
+        (Reader { thread: None, given_up }, ends)
     }
 }
 
@@ -115,9 +137,9 @@ impl Memory for Measured {
 }
 
 fn read(request: Request) -> Answer {
-    let Request { pid, build, bias, keys, most } = request;
+    let (begin, Request { pid, build, bias, keys, most }) = (Instant::now(), request);
     let memory = Measured { pid, cost: Cell::new(0) };
     let function = |key: Key| (key, python::function(&build, bias, &memory, key.code, key.identity).map(Arc::new));
     let functions = keys.into_iter().take_while(|_| memory.cost.get() < most).map(function).collect();
-    Answer { functions, cost: memory.cost.get() }
+    Answer { functions, cost: memory.cost.get(), took: begin.elapsed() }
 }
