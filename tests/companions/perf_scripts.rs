@@ -362,7 +362,7 @@ fn errors_name_what_is_wrong() {
         (&["-s", "x.py", "-e", "a:b", "--time", "1,2"], "-e and --time cannot be combined"),
         (
             &["-s", "x.py", "-e", "a:b", "-C", "0", "--", "true"],
-            "a command, and -C, -p, -t or --cgroups, cannot be combined",
+            "a command cannot be combined with -C, -p, -t or --cgroups",
         ),
         (&["-s", "x.py", "--max-stack", "x"], "`x` is not a number of frames"),
         (&["-s", "x.py", "--filter", "a > 1", "-i", "x"], "--filter 'a > 1' applies to live events only"),
