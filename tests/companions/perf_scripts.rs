@@ -367,7 +367,7 @@ fn errors_name_what_is_wrong() {
         (&["-s", "x.py", "--max-stack", "x"], "`x` is not a number of frames"),
         (&["-s", "x.py", "--filter", "a > 1", "-i", "x"], "--filter 'a > 1' applies to live events only"),
         (&["--filter", "a"], "--filter a applies to live events only"),
-        (&["-s", "x.py", "--filter", "a", "-e", "a:b"], "--filter a has no event"),
+        (&["-s", "x.py", "--filter", "a", "-e", "a:b"], "--filter a comes before the first -e"),
     ] {
         let output = scripts.run(args);
         assert!(output.status.code() == Some(2) && said(&output).contains(text), "{args:?}: {}", said(&output));

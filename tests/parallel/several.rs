@@ -241,7 +241,7 @@ fn wrong_inputs_and_executors_are_refused() {
     let refused = [
         (&["--input", "x*.data"][..], "--input 'x*.data' matches no file"),
         (&["--input", "a.data", "--input", "-"], "--input - cannot be combined"),
-        (&["--input", "?.data", "--jobs", "2", "--split", "cpu"], "--split cpu cannot be used with several"),
+        (&["--input", "?.data", "--jobs", "2", "--split", "cpu"], "--split cpu cannot be combined with several"),
         (&["--input", "a.data", "--executor", "engines"], "write MODULE:FUNCTION"),
         (&["--input", "a.data", "--executor", "engines:nothing"], "has no attribute 'nothing'"),
         (&["--input", "a.data", "--executor", "engines:number"], "returned 'int', which has no submit()"),
