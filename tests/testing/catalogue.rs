@@ -98,8 +98,8 @@ for name in testing.__all__:
     crate::harness::script::check(
         program(code),
         expect![[r#"
-            Lost Lost events, for run_script(): the script's __lost__ is called before the next event of the same CPU
-            ScriptResult What a script printed, its exit status, and its module, which is None if its import failed
+            Lost Lost events for run_script(), which calls the script's __lost__ before the next event of the same CPU
+            ScriptResult The output of a script, its exit status, and its module, which is None if its import failed
             make_event Makes an event: a PerfEvent with these values of its fields, in a record like those of the kernel
             run_script Runs a script on these events, as `perf-prof python` runs it on a recording, and returns what it printed
             --- status 0

@@ -547,7 +547,7 @@ mod tests {
             ("span:x", "write a span as span:NAME=BEGIN..END"),
             ("span:x=a:b", "write a span as span:NAME=BEGIN..END"),
             ("span:x y=a:b..c:d", "`x y` is not a name"),
-            ("span:x=a:b..c", "`c` is not a tracepoint"),
+            ("span:x=a:b..c", "`c` is neither a tracepoint nor a probe"),
             ("span:x=a:b..c:d", "key="),
             ("span:x=a:b..c:d//key=a+/", "`` is not a field"),
             ("span:x=a:b..c:d//key=0/", "`0` is not a field"),
