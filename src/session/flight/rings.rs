@@ -103,9 +103,10 @@ pub struct Adapted {
 /// Larger rings are empty at first. But the rings before them kept less than `before`, so little is lost.
 pub fn adapt(rates: &[f64], (round, before, memory): (Round, Duration, usize), capture: &mut Capture) -> Adapted {
     match (round, fit(rates, &capture.overwritten_sizes(), before, memory)) {
-        (_, Fit::Enough) => return Adapted::default(),
-        (_, Fit::Largest) => return Adapted { are_final: true, ..Adapted::default() },
-        (Round::First, Fit::Small) => {}
+        // After the first measurement, the rings get their reserve also if they keep enough without it.
+        (Round::First, _) => {}
+        (Round::Later, Fit::Enough) => return Adapted::default(),
+        (Round::Later, Fit::Largest) => return Adapted { are_final: true, ..Adapted::default() },
         (Round::Later, Fit::Small) => output::say(format_args!(
             "events come faster than before; the rings become larger, and drop the events that they keep now"
         )),
