@@ -112,6 +112,7 @@ impl Dump {
         let first: Vec<FirstCopy> = copies.iter().map(first).collect();
         let oldest = first.iter().filter_map(|copy| copy.complete_from(now)).max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
+        let late = late_rings(&first, from, now);
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
         Ok(Dump {
             writer,
@@ -127,11 +128,11 @@ impl Dump {
             window: from.max(began)..until,
             since: Vec::new(),
             pieces: Pieces::default(),
-            sample_size: mean_size(copies),
+            sample_size: if late.is_empty() { SAMPLE_SIZE } else { mean_size(copies) },
             ends: left(after),
             ends_at_latest: left(after) + after * (LONGEST - 1),
             overwritten: Vec::new(),
-            late: late_rings(&first, from, now),
+            late,
             before_late: Vec::new(),
             replies: Vec::new(),
             failure_is_told: false,

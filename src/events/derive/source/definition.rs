@@ -358,6 +358,13 @@ impl Field {
         Field::new(name, about, ComputeField::TextOfNumber(number, text))
     }
 
+    /// The name of the function whose address the begin event has in its field `function`.
+    pub const fn function() -> Field {
+        let address = |span: &SpanView<'_>| span.begin().int("function");
+        Field::text_of_number("function", "its function", address, |span, address| span.function(address as u64))
+            .is(SpanOrigin::Begin("function"))
+    }
+
     /// An array of unsigned 64-bit numbers.
     pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
         Field::new(name, about, ComputeField::Words(value))

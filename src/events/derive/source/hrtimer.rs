@@ -29,13 +29,7 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
     scope: Scope::Machine,
     flags: &[],
     fields: &[
-        Field::text_of_number(
-            "function",
-            "its function",
-            |span| span.begin().int("function"),
-            |span, address| span.function(address as u64),
-        )
-        .is(SpanOrigin::Begin("function")),
+        Field::function(),
         Field::address("timer", "its address", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
         Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))

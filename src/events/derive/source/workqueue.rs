@@ -28,13 +28,7 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
     scope: Scope::Machine,
     flags: &[],
     fields: &[
-        Field::text_of_number(
-            "function",
-            "its function",
-            |span| span.begin().int("function"),
-            |span, address| span.function(address as u64),
-        )
-        .is(SpanOrigin::Begin("function")),
+        Field::function(),
         Field::text("workqueue", "name of the work queue; empty if it was not seen how the work was queued", |span| {
             queued(span).map_or(b"".into(), |queued| queued.text("workqueue").into())
         }),
