@@ -1,6 +1,9 @@
 //! The maps of a table whose keys contain call chains.
 
-use std::{collections::HashMap, os::fd::AsFd};
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd},
+};
 
 use perf_prof_events::event::AddressChain;
 use perf_prof_format::abi::bpf::MapType;
@@ -9,6 +12,7 @@ use perf_prof_system::{
     bpf::{Map, MapDefinition},
 };
 
+use super::slot::Slot;
 use crate::{
     instruction::MapUse,
     table::{
@@ -19,16 +23,14 @@ use crate::{
 
 /// How many segments per row the hash of segments can hold.
 pub const SEGMENTS: u32 = 2;
-const SLOT: u32 = 0;
 
 /// The maps of a table whose keys contain call chains.
 #[derive(Debug)]
 pub struct ChainMaps {
     /// The call chain that each CPU is adding.
     buffer: Map,
-    /// An array with one element: the hash of segments that programs fill.
-    slot: Map,
-    segments: Map,
+    /// The hash of segments that programs fill.
+    slot: Slot,
     /// The segments of the previous reading. A chain of a new row may consist of these segments, if it was added before the
     /// exchange.
     before: Segments,
@@ -46,19 +48,20 @@ impl ChainMaps {
             flags: 0,
             inner: None,
         };
-        let segments = hash(rows)?;
-        let inner = Some(&segments);
-        let slot = MapDefinition { name: "segments", map_type: MapType::ArrayOfMaps, value_size: 4, inner, ..array };
-        let slot = Map::new(&slot)?;
-        slot.set_descriptor(SLOT, segments.as_fd())?;
-        Ok(ChainMaps { buffer: Map::new(&array)?, slot, segments, before: Segments::default() })
+        let slot = Slot::new("segments", hash(rows)?)?;
+        Ok(ChainMaps { buffer: Map::new(&array)?, slot, before: Segments::default() })
     }
 
-    /// Returns the map for a use.
-    pub fn map(&self, map: MapUse) -> Option<&Map> {
+    /// Waits until programs find the hash of segments.
+    pub fn wait_until_filled(&mut self) -> Result<(), CallError> {
+        self.slot.wait_until_filled()
+    }
+
+    /// Returns the file descriptor of the map for a use.
+    pub fn descriptor(&self, map: MapUse) -> Option<u32> {
         match map {
-            MapUse::Chain => Some(&self.buffer),
-            MapUse::Segments => Some(&self.slot),
+            MapUse::Chain => Some(self.buffer.as_fd().as_raw_fd() as u32),
+            MapUse::Segments => Some(self.slot.descriptor()),
             _ => None,
         }
     }
@@ -70,13 +73,12 @@ impl ChainMaps {
 
     /// Replaces the hash of segments by an empty one, and returns its segments. Waits until no program uses the old hash.
     pub fn exchange(&mut self, empty: Map) -> Result<Segments, CallError> {
-        self.slot.set_descriptor(SLOT, empty.as_fd())?;
-        read(&std::mem::replace(&mut self.segments, empty))
+        read(&*self.slot.exchange(empty)?)
     }
 
     /// Returns the segments that are in the hash now.
     pub fn segments(&self) -> Result<Segments, CallError> {
-        read(&self.segments)
+        read(self.slot.inner())
     }
 
     /// Returns the chains of these rows. Keeps the segments for the next reading.

@@ -6,6 +6,7 @@ mod chains;
 mod open;
 mod pairs;
 mod selected;
+mod slot;
 mod strings;
 mod table;
 mod witnessed;

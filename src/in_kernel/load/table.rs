@@ -17,6 +17,7 @@ use super::{
     chains::{self, ChainMaps, SEGMENTS},
     load,
     open::{MostOpen, bytes_of_entry, bytes_of_hash},
+    slot::Slot,
     witnessed::Witnessed,
 };
 use crate::{
@@ -80,9 +81,8 @@ pub struct Reading {
 #[derive(Debug)]
 pub struct TableInKernel {
     shape: Shape,
-    /// An array with one element: the hash of rows that programs fill.
-    slot: Map,
-    rows: Map,
+    /// The hash of rows that programs fill.
+    slot: Slot,
     /// The maps of call chains; `None` if keys contain none.
     chains: Option<ChainMaps>,
     room: Room,
@@ -134,7 +134,6 @@ enum ProgramState {
 
 /// The maximum number of tasks with missing events.
 const MOST_GAPS: u32 = 4096;
-const SLOT: u32 = 0;
 /// The factor by which a table grows. It is large, because rows may come faster during the exchange.
 const GROWTH: u32 = 8;
 
@@ -204,6 +203,8 @@ impl TableInKernel {
     /// Attaches the programs, those of the ends first: an end whose begin was seen must not be missed. `tracepoint` is
     /// needed for a table without spans only.
     pub fn attach(&mut self, tracepoint: Option<Tracepoint<'_>>) -> Result<(), Refusal> {
+        self.slot.wait_until_filled()?;
+        self.chains.as_mut().map_or(Ok(()), ChainMaps::wait_until_filled)?;
         self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
             ProgramState::Loaded(program) => {
                 let tracepoint = tracepoint.ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;
@@ -239,7 +240,7 @@ impl TableInKernel {
     /// in bytes.
     pub fn bytes(&self) -> usize {
         let of_chains = self.chains.as_ref().map_or(0, ChainMaps::kept_bytes);
-        self.rows.entries() as usize * bytes_of_row(&self.shape) + of_chains
+        self.slot.inner().entries() as usize * bytes_of_row(&self.shape) + of_chains
     }
 
     /// Returns the memory of the open spans in the kernel, in bytes.
@@ -249,7 +250,7 @@ impl TableInKernel {
 
     /// Returns whether the table will soon be full, and can grow.
     pub fn is_filling(&self) -> bool {
-        let entries = self.rows.entries();
+        let entries = self.slot.inner().entries();
         let since = difference(&self.counters(), &self.read);
         let fullest = since.inserted.max(since.segments / u64::from(SEGMENTS));
         entries < self.room.most && fullest > u64::from(entries / 2)
@@ -303,13 +304,11 @@ impl TableInKernel {
     /// Returns everything that was added up since the previous reading. Waits until no program uses the old table. This
     /// takes about 10 ms, or longer on a busy machine.
     pub fn read(&mut self) -> Result<Reading, CallError> {
-        let entries = self.rows.entries();
+        let entries = self.slot.inner().entries();
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
         let empty = hash(&self.shape, entries)?;
         let no_segments = self.chains.as_ref().map(|_| chains::hash(entries)).transpose()?;
-        // When this call returns, no program uses the old table.
-        self.slot.set_descriptor(SLOT, empty.as_fd())?;
-        let full = std::mem::replace(&mut self.rows, empty);
+        let full = self.slot.exchange(empty)?;
         // The rows were exchanged first. So the segments of their chains are in the hash that is taken now, or in the
         // previous one.
         let chains = self.chains.as_mut().zip(no_segments);
@@ -329,7 +328,7 @@ impl TableInKernel {
         let before = std::mem::replace(&mut self.read, now);
         let since = difference(&self.read, &before);
         let mut rows = Vec::new();
-        table.unwrap_or(&self.rows).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
+        table.unwrap_or_else(|| self.slot.inner()).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
         // Read the segments after the rows: a program adds the segments of a chain before the row.
         let segments = match (segments, &self.chains) {
             (None, Some(chains)) => Some(chains.segments()?),
@@ -359,8 +358,7 @@ impl TableInKernel {
 
 /// The maps of a table that has no program yet.
 struct Maps {
-    rows: Map,
-    slot: Map,
+    slot: Slot,
     counters: Map,
     page: CounterPage,
     open: Option<Map>,
@@ -372,17 +370,7 @@ struct Maps {
 impl Maps {
     /// Creates the maps. `open` contains the sizes of the key and the value of open spans, and their limits.
     fn new(shape: &Shape, room: Room, open: Option<((usize, usize), MostOpen)>) -> Result<Maps, CallError> {
-        let rows = hash(shape, room.first)?;
-        let slot = Map::new(&MapDefinition {
-            name: "slot",
-            map_type: MapType::ArrayOfMaps,
-            key_size: 4,
-            value_size: 4,
-            entries: 1,
-            flags: 0,
-            inner: Some(&rows),
-        })?;
-        slot.set_descriptor(SLOT, rows.as_fd())?;
+        let slot = Slot::new("slot", hash(shape, room.first)?)?;
         let words = if open.is_some() { SpanCounters::ALL_WORDS } else { Counters::WORDS };
         let (counters, page) = CounterPage::new("counters", words)?;
         let marks = open.is_some().then(|| {
@@ -398,7 +386,6 @@ impl Maps {
         let open = open.map(|(sizes, most)| most.hash(sizes));
         let chains = shape.has_chain().then(|| ChainMaps::new(room.first)).transpose()?;
         Ok(Maps {
-            rows,
             slot,
             counters,
             page,
@@ -413,25 +400,25 @@ impl Maps {
     fn descriptors(&self, selected: &SelectedTasks) -> impl FnMut(MapUse) -> u32 {
         |map| {
             let own = match map {
-                MapUse::Tables => Some(&self.slot),
+                MapUse::Tables => return self.slot.descriptor(),
                 MapUse::Counters => Some(&self.counters),
                 MapUse::Open => self.open.as_ref(),
                 MapUse::Marks => self.marks.as_ref(),
                 MapUse::Gaps => self.gaps.as_ref(),
-                map => self.chains.as_ref().and_then(|chains| chains.map(map)),
+                _ => None,
             };
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
+            let own = own.or_else(|| self.chains.as_ref().and_then(|chains| chains.descriptor(map)));
             own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
         }
     }
 
     fn table(self, shape: Shape, room: Room, program: ProgramState) -> TableInKernel {
-        let Maps { rows, slot, page, open, gaps, chains, .. } = self;
+        let Maps { slot, page, open, gaps, chains, .. } = self;
         let (read, read_spans) = (Counters::default(), SpanCounters::default());
         TableInKernel {
             shape,
             slot,
-            rows,
             chains,
             room,
             page,
