@@ -68,7 +68,7 @@
 //! * recording while a script runs: `recorder/tee.rs` (after delivery, ends of rounds), `recorder/lifecycle.rs` (start,
 //!   end)
 //! * `--control` of `record`: `recorder/control.rs`; `--threads`: `recorder/writer_threads.rs`
-//! * `record --before`: `flight/keeper.rs` (when a dump is made), `flight/dump.rs` (the contents of a dump),
+//! * `record --before`: `flight/keeper.rs` (when a dump is made, what follows it), `flight/dump.rs` (the contents of a dump),
 //!   `flight/side_band.rs` (the state of tasks), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events
 //!   that cause dumps), `flight/beside.rs` (for `snapshot()` in scripts)
 //! * counts of `stat`: `stat/result.rs` (sums, scaling, means), `stat/metric.rs` (such as instructions per cycle). How

@@ -82,7 +82,7 @@ pub enum FinishAs {
     /// The program ends: `__exit__` is called.
     Program,
     /// The result is merged with the results of other processes, which replay other parts of the same recording.
-    /// `__exit__` is not called here.
+    /// `__exit__` is not called here. The same for a command whose live run did not start.
     Part,
     /// Like `Part`, for the last part. Derived events that other parts pass on to the next part end here.
     LastPart,

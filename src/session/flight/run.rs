@@ -9,8 +9,7 @@ use perf_prof_capture::{
 use perf_prof_format::record::{Ended, Source, Wait};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_system::{
-    budget::Budget, close_in_child, memory, output, procfs, signals::Signals, tracefs::Tracefs, usage::Usage,
-    workload::Workload,
+    budget::Budget, close_in_child, memory, output, procfs, signals::Signals, tracefs::Tracefs, workload::Workload,
 };
 
 use super::{
@@ -22,7 +21,7 @@ use super::{
     triggers::Triggers,
 };
 use crate::{
-    engine::{ExitStatus, interval::Interval, losses},
+    engine::{ExitStatus, losses},
     live::{
         chosen::{ArmedEvents, ChosenEvents},
         kernel_target::KernelTarget,
@@ -32,7 +31,7 @@ use crate::{
         strings,
     },
     plan::{self, InterpreterFrameUse},
-    recorder::{self, Command, Control, Delay, Destination, Output},
+    recorder::{self, Command, Control, Delay, Destination, Due, Output, Times},
 };
 
 /// The memory for side-band records that were read and are not processed yet, in bytes.
@@ -97,11 +96,8 @@ pub(super) fn run_chosen(
         triggers.start();
     }
     begun(asking.clone());
-    let now = Instant::now();
-    let begin_at = record.delay.time().map(|time| now + time);
-    let end_at = record.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
-    let usage = record.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
-    let mut flight = Flight { capture, keeper, signals, workload, control, asking, begin_at, end_at, usage };
+    let times = Times::of(record);
+    let mut flight = Flight { capture, keeper, signals, workload, control, asking, times };
     let signal = flight.run();
     drop(triggers);
     let status = recorder::end_command(flight.workload.take(), signal);
@@ -201,12 +197,7 @@ struct Flight<'a> {
     workload: Option<Workload>,
     control: Option<Control>,
     asking: Asking,
-    /// When the events are turned on; `None` if they are already on, or if only a command turns them on.
-    begin_at: Option<Instant>,
-    /// When the recording ends; `None` if there is no such time, or if it is over.
-    end_at: Option<Instant>,
-    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last such line.
-    usage: Option<(Interval, Usage)>,
+    times: Times,
 }
 
 impl Flight<'_> {
@@ -214,8 +205,7 @@ impl Flight<'_> {
     fn run(&mut self) -> Option<i32> {
         let mut signal = None;
         loop {
-            let usage_at = self.usage.as_ref().map(|(interval, _)| interval.next());
-            let times = [self.begin_at, self.end_at, usage_at, self.keeper.next_time()];
+            let times = [self.times.next(), self.keeper.next_time()];
             match self.capture.wait(times.into_iter().flatten().min()) {
                 Wait::Batch(batch) => self.keeper.add(&batch, &self.capture),
                 Wait::Timeout | Wait::Flushed => {}
@@ -252,16 +242,12 @@ impl Flight<'_> {
     }
 
     fn attend_to_times(&mut self, now: Instant) {
-        if self.begin_at.take_if(|at| now >= *at).is_some() {
-            self.command(Command::Enable);
-        }
-        if self.end_at.take_if(|at| now >= *at).is_some() {
-            self.capture.stop();
-        }
-        if let Some((interval, usage)) = &mut self.usage
-            && interval.expired(now)
-        {
-            output::write_line(&usage.line());
+        while let Some(due) = self.times.take_due(now) {
+            match due {
+                Due::Begin => self.command(Command::Enable),
+                Due::End => self.capture.stop(),
+                Due::Usage(line) => output::write_line(&line),
+            }
         }
     }
 

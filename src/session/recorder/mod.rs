@@ -10,6 +10,7 @@ mod machine;
 mod plan;
 mod run;
 mod tee;
+mod times;
 mod writer_threads;
 
 pub use plan::{Delay, Level, Output, RecordPlan};
@@ -23,3 +24,4 @@ pub use lifecycle::{
     with_members_of_scripts,
 };
 pub use tee::{AfterFailure, RecordingTee};
+pub use times::{Due, Times};

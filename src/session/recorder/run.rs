@@ -21,7 +21,6 @@ use perf_prof_system::{
     clock, close_in_child, output,
     signals::Signals,
     tracefs::Tracefs,
-    usage::Usage,
     workload::{Stdout, Workload},
 };
 
@@ -32,13 +31,13 @@ use super::{
     lifecycle::{self, RecordingWriter, Subject},
     plan::{Delay, Output, RecordPlan},
     tee::{AfterFailure, RecordingTee},
+    times::{Due, Times},
     writer_threads::{self, Files, WriterResults},
 };
 use crate::{
     engine::{
         ExitStatus,
         exit_status::{Callbacks, exit_status},
-        interval::Interval,
         losses,
         run_loop::Ending,
     },
@@ -152,11 +151,8 @@ pub fn run_with(
         }
     };
     source.record(recording);
-    let begin_at = plan.delay.time().map(|time| Instant::now() + time);
-    let now = Instant::now();
-    let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
-    let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
-    let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals, workload, writers };
+    let times = Times::of(plan);
+    let mut recorder = Recorder { control, times, source, shared, signals, workload, writers };
     begun();
     let signal = recorder.run();
     let status = ExitStatus(end_command(recorder.workload.take(), signal));
@@ -251,14 +247,9 @@ struct Recorder<'a> {
     signals: &'a Signals,
     workload: Option<Workload>,
     control: Option<Control>,
-    /// When the events are turned on; `None` if they are already on, or if only a command turns them on.
-    begin_at: Option<Instant>,
-    /// When the recording ends; `None` if there is no such time, or if it is over.
-    end_at: Option<Instant>,
+    times: Times,
     /// The programs that write the records of events with strings.
     writers: StringWriters,
-    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last such line.
-    usage: Option<(Interval, Usage)>,
 }
 
 impl Recorder<'_> {
@@ -266,8 +257,7 @@ impl Recorder<'_> {
     fn run(&mut self) -> Option<i32> {
         let mut signal = None;
         loop {
-            let usage_at = self.usage.as_ref().map(|(interval, _)| interval.next());
-            match self.source.wait([self.begin_at, self.end_at, usage_at].into_iter().flatten().min()) {
+            match self.source.wait(self.times.next()) {
                 Wait::Batch(batch) => self.source.delivered(&batch, usize::MAX),
                 Wait::Timeout | Wait::Flushed => {}
                 Wait::Woken => {
@@ -283,19 +273,13 @@ impl Recorder<'_> {
         }
     }
 
-    /// Does the work that is due at `now`: turns the events on, ends the recording, or prints perf-prof's own CPU and
-    /// memory use.
     fn attend_to_times(&mut self, now: Instant) {
-        if self.begin_at.take_if(|at| now >= *at).is_some() {
-            self.command(Command::Enable);
-        }
-        if self.end_at.take_if(|at| now >= *at).is_some() {
-            self.source.stop();
-        }
-        if let Some((interval, usage)) = &mut self.usage
-            && interval.expired(now)
-        {
-            output::write_line(&usage.line());
+        while let Some(due) = self.times.take_due(now) {
+            match due {
+                Due::Begin => self.command(Command::Enable),
+                Due::End => self.source.stop(),
+                Due::Usage(line) => output::write_line(&line),
+            }
         }
     }
 

@@ -216,7 +216,7 @@ impl LiveSession {
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
         let now = context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime));
         let recorded = finish_recording(&mut run_loop.source, ending);
-        let at_exit = run_loop.finish(ending, last_part(ending, plan.face), &mut sink, now);
+        let at_exit = run_loop.finish(ending, finish_as(ending, plan.face), &mut sink, now);
         print_shortcomings(about, plan.verbosity);
         Outcome {
             ending,
@@ -256,9 +256,9 @@ fn selectors(plan: &RunPlan, selected: &[Selected], types: &[EventType]) -> Vec<
     of_selected.chain(types.iter().skip(selected.len()).map(of_derived)).collect()
 }
 
-/// Returns what [`RunLoop::finish`] has to do after a run. A command without a script has no result if the run did not
-/// start. The exit handler of a script is called even then.
-fn last_part(ending: Ending, face: Face) -> FinishAs {
+/// Returns `Part` for a command without a script whose run did not start, because it has no result to print. Returns
+/// `Program` for all other runs, so that [`RunLoop::finish`] calls the exit handler.
+fn finish_as(ending: Ending, face: Face) -> FinishAs {
     let has_result = !matches!(ending, Ending::NotStarted) || face != Face::Command;
     if has_result { FinishAs::Program } else { FinishAs::Part }
 }
