@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 25] = [
+static EMBEDDED: [EmbeddedModule; 27] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -37,6 +37,7 @@ static EMBEDDED: [EmbeddedModule; 25] = [
     embedded!("perf_prof._folders", "_folders.py", Module),
     embedded!("perf_prof._jobs", "_jobs.py", Module),
     embedded!("perf_prof._options", "_options.py", Module),
+    embedded!("perf_prof._pairs", "_pairs.py", Module),
     embedded!("perf_prof._parts", "_parts.py", Module),
     embedded!("perf_prof._perf_constants", "_perf_constants.py", Module),
     embedded!("perf_prof._perf_events", "_perf_events.py", Module),
@@ -48,6 +49,7 @@ static EMBEDDED: [EmbeddedModule; 25] = [
     embedded!("perf_prof._reads", "_reads.py", Module),
     embedded!("perf_prof._runs", "_runs.py", Module),
     embedded!("perf_prof._signals", "_signals.py", Module),
+    embedded!("perf_prof._times", "_times.py", Module),
     embedded!("perf_prof._waits", "_waits.py", Module),
     embedded!("perf_prof.metrics", "metrics.py", Module),
     embedded!("perf_prof.perf", "perf.py", Module),
