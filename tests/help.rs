@@ -273,6 +273,10 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("signal handler frame", &["docs/events-and-fields.md#call-chains"]);
     finds("folder", &["filename_str"]);
     finds("inode", &["opensnoop"]);
+    for words in ["watchpoint", "breakpoint", "memory write", "variable overwritten"] {
+        finds(words, &["mem:ADDR/LEN:w"]);
+    }
+    finds("unsigned", &["--signed"]);
 }
 
 #[test]
@@ -286,6 +290,9 @@ fn words_lead_to_scripts_and_the_package() {
     finds("slow", &["scripts/slowcalls.py", "scripts/offcpu.py"]);
     finds("flame", &["FlameGraph(", "scripts/profile.py --flame"]);
     finds("lost", &["__lost__("]);
+    for words in ["unit test", "fake events", "mock"] {
+        finds(words, &["testing.make_event(event, *, formats, **fields)"]);
+    }
     finds("thread", &["event._tid"]);
     finds("cgroup", &["event._cgroup"]);
     finds("latency", &["scripts/runqlat.py", "scripts/uprobe_latency.py"]);

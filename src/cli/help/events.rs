@@ -17,6 +17,17 @@ use super::entry::{Entry, Kind};
 /// The document that describes events other than tracepoints.
 const EVENTS: &str = "docs/events-and-fields.md#events-other-than-tracepoints";
 
+/// Events whose selectors contain an address, a number or a PMU, and what they are.
+const WRITTEN: [(&str, &str); 3] = [
+    (
+        "mem:ADDR/LEN:w",
+        "each write to LEN bytes of memory at an address, by a breakpoint of the CPU (a watchpoint); rw: each access; with -g, \
+         who wrote the variable",
+    ),
+    ("rNNN", "the raw hardware event with this code"),
+    ("PMU/TERM,TERM/", "an event of a PMU in /sys/bus/event_source/devices"),
+];
+
 /// Returns the entries of sources, events, members and columns.
 pub fn entries() -> Vec<Entry> {
     let mut found: Vec<Entry> = SOURCES.iter().flat_map(|source| of_source(source)).collect();
@@ -58,7 +69,8 @@ fn events() -> impl Iterator<Item = Entry> {
         };
         Entry::new(Kind::Event, name, text, EVENTS)
     });
-    built_in.chain(named)
+    let written = WRITTEN.iter().map(|&(form, text)| Entry::new(Kind::Event, form, text, EVENTS));
+    built_in.chain(named).chain(written)
 }
 
 fn members() -> impl Iterator<Item = Entry> {
@@ -100,6 +112,7 @@ mod tests {
     fn events_members_and_columns_have_entries() {
         named(Kind::Event, "page-faults");
         named(Kind::Event, "profile");
+        named(Kind::Event, "mem:ADDR/LEN:w");
         named(Kind::Member, "event.branch_stack");
         named(Kind::Member, "event.between");
         named(Kind::Column, "symoff");

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, each with the words or phrases that are searched in addition. Commas separate words. Names
 /// that exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 76] = [
+const SYNONYMS: [(&str, &str); 79] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -97,7 +97,11 @@ const SYNONYMS: [(&str, &str); 76] = [
         "without root, CAP_PERFMON, permission, doctor",
     ),
     ("sdt, dtrace, stapsdt, static probe, marker, semaphore", "usdt, static probe"),
-    ("kprobe, uprobe, probe, breakpoint, watchpoint, hook, function argument", "probe, uprobe, kprobe, function, mem"),
+    ("kprobe, uprobe, probe, hook, function argument", "probe, uprobe, kprobe, function"),
+    (
+        "watchpoint, breakpoint, hardware breakpoint, memory write, memory access, variable overwritten, data breakpoint",
+        "mem:ADDR/LEN:w, watchpoint",
+    ),
     ("counter, pmu, ipc, cache miss, instructions per cycle", "stat, hardware event, counter, PMU"),
     ("every second, periodic, interval, refresh, live", "--interval, __interval__, every second"),
     ("rate limit, throttle, throttling, sampling rate, frequency", "--sampling-limit, --freq, -F, too fast"),
@@ -110,6 +114,11 @@ const SYNONYMS: [(&str, &str); 76] = [
     ("request id, correlate, correlation, match, transaction", "fields with the same values, the same key, span"),
     ("kernel thread, swapper, idle task, idle cpu", "idle, swapper, kworker"),
     ("limit, stop after, timeout, first n", "--duration, --exit-N, stop after"),
+    ("unsigned, minus, below zero, sign", "--signed, negative numbers"),
+    (
+        "unit test, test, fake, fake event, mock, pytest",
+        "testing, make_event, run_script, making events, testing scripts",
+    ),
     ("diff, compare, before after, regression", "--diff, difference, compare"),
 ];
 
