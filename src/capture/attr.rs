@@ -55,13 +55,13 @@ pub(super) const SMALLEST_RECORD: usize = 56;
 pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> SampleFormat {
     let callchain = if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 };
     let SampleFormat { sample_type, read_format: own, .. } = event.samples;
-    let (period, untold) = match event.sampling {
+    let (period, unrequested) = match event.sampling {
         // If an event samples PERF_SAMPLE_PERIOD, the kernel ignores the period in the attr and takes a sample of each
-        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So perf-prof does not request this member. It
-        // would equal the attr's period in all samples anyway.
+        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So perf-prof does not request it. It would equal
+        // the attr's period in all samples anyway.
         Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
-        // If a program writes the samples, the kernel stores the period 0 in them (`__bpf_perf_event_output()` in
-        // kernel/trace/bpf_trace.c). So perf-prof does not request this member.
+        // If a BPF program writes the samples, the kernel stores the period 0 in them (`__bpf_perf_event_output()` in
+        // kernel/trace/bpf_trace.c). So perf-prof does not request the period.
         Sampling::Period(period) if event.writer != Writer::Kernel => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
         // The kernel adapts the period, and perf-prof's programs do not read it (`sample_period` of `bpf_perf_event_data`). So all
@@ -69,7 +69,7 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
         Sampling::Frequency(_) if event.writer != Writer::Kernel => (1, PERF_SAMPLE_PERIOD),
         Sampling::Frequency(_) => (0, 0),
     };
-    let sample_type = (sample_type | common | callchain) & !untold;
+    let sample_type = (sample_type | common | callchain) & !unrequested;
     SampleFormat { sample_type, read_format: own | read_format, period, ..event.samples }
 }
 

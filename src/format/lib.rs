@@ -21,7 +21,8 @@
 //! Paths start at this folder.
 //!
 //! * the grammar of selectors: `spec/parse/mod.rs` (sections), `spec/attrs.rs` (attributes), `spec/span.rs` (spans),
-//!   `spec/probe.rs` and `spec/probe_args.rs` (probes), `spec/terms.rs` and `spec/modifiers.rs` (perf events)
+//!   `spec/probe.rs` and `spec/probe_args.rs` (probes), `spec/breakpoint.rs` (accesses to an address, `mem:`),
+//!   `spec/terms.rs` and `spec/modifiers.rs` (perf events)
 //! * a name of perf for an event that every kernel has: `spec/perf_names.rs`
 //! * the form of values that several options share, such as times, sizes and CPUs: a parser in `spec/`
 //! * what "did you mean" suggests: `spec/near.rs`
@@ -29,7 +30,8 @@
 //! * a `__print_*` function or a form of `%p`: `tracefs/print_fmt/functions.rs`, `tracefs/print_fmt/pointer.rs`
 //! * events whose text the kernel does not make with the print format: `tracefs/kernel_text.rs`
 //! * the names of flags and values that scripts of `perf script` get: `tracefs/print_fmt/definitions.rs`
-//! * filters on recorded samples: `tracefs/filter/mod.rs`. Live filters are the kernel's own.
+//! * filters on recorded samples: `tracefs/filter/parse.rs` (grammar), `tracefs/filter/mod.rs` (values). Live filters are
+//!   the kernel's own.
 //! * a member of samples: `record/members/mod.rs` (bits, name, type, bytes); for events that a test creates also
 //!   `record/encode.rs`
 //! * a type of records: `record/parse.rs`; if programs can receive these records, also `record/other.rs`

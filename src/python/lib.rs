@@ -35,7 +35,8 @@
 //! * tracebacks of callbacks, `--on-error`: `script/failure.rs`
 //! * control characters in the output of scripts: `script/printing.rs`
 //! * what a handler of a script of `perf script` gets: `script/perf_script/passing.rs` (which values),
-//!   `script/perf_script/arguments.rs` (their objects), `script/perf_script/field.rs`, `script/perf_script/sample.rs`;
+//!   `script/perf_script/arguments.rs` (their objects), `script/perf_script/field.rs` (the value of a field, its sign),
+//!   `script/perf_script/sample.rs`;
 //!   which function is called: `script/perf_script/handlers.rs`; which values are not made because the function does
 //!   not read them: `script/perf_script/reads.rs` and `_reads.py`; objects that are used again:
 //!   `script/perf_script/cache.rs`, `script/perf_script/kept_dict.rs`, `script/perf_script/chains.rs`

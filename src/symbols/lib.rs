@@ -16,7 +16,7 @@
 //!
 //! Paths start at `symbol/`, unless they start with `unwind/` or `runtime/`.
 //!
-//! * which code of the kernel an address is in: `kernel_code.rs`; its symbol: `kallsyms.rs`
+//! * which code of the kernel an address is in: `kernel_code.rs`; its symbol: `kernel.rs`, `kallsyms.rs`
 //! * which mapping an address is in: `processes.rs` (all processes), `mapping_history.rs` (one process at all times),
 //!   `mapping_index.rs` (fast lookup in long lists)
 //! * which file belongs to a mapping: `open.rs` (live), `recorded_binaries.rs` (of a recording), `elf/debug_file.rs`

@@ -19,7 +19,8 @@
 //! * a format of `export`: a file in `commands/export/`, its line in `Form::ALL`; files of columns:
 //!   `commands/export/column_file.rs`; profiles of pprof, which `report` writes too: `commands/pprof.rs`
 //! * the counts in the text of `script`: `commands/script_text/counts.rs`
-//! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the tables: `watch/top.rs`, `watch/hist.rs`;
+//! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the tables and the order of
+//!   their rows: `watch/top.rs`, `watch/hist.rs`, `watch/sum_table.rs` (`--sum`);
 //!   on a terminal: `watch/screen.rs`
 //! * how much of a call chain a table shows: `watch/stack_width.rs`
 //! * a line of `trace`: `watch/trace.rs`, `watch/system_call.rs`, `watch/span_text.rs`

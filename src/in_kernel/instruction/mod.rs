@@ -104,13 +104,13 @@ pub enum MapUse {
     Tables,
     /// An array with one value, the counters of the table. Programs get the address of the value, not of the map.
     Counters,
-    /// A hash of open spans.
+    /// A hash map of open spans.
     Open,
     /// A per-CPU array of marks, one for each event of a span. A mark says whether the program has seen the last event.
     Marks,
-    /// A hash of tasks with missing events, and how many each misses.
+    /// A hash map of tasks with missing events, and how many each misses.
     Gaps,
-    /// A hash with the ids of the selected tasks.
+    /// A hash map with the ids of the selected tasks.
     Tasks,
     /// The array of selected cgroups.
     Cgroups,
@@ -120,9 +120,10 @@ pub enum MapUse {
     Output,
     /// An array indexed by the number of the system call. A value has a bit for each argument that is a string.
     Arguments,
-    /// A hash of arguments of open calls whose strings could not be read yet.
+    /// A hash map of arguments of open calls whose strings could not be read yet.
     Unread,
-    /// A hash of the names of programs that threads are about to run. The memory with these names is gone after the call.
+    /// A hash map by thread id: a string that is kept from the begin of a call until its end. It is the path of the program
+    /// that `execve` runs, whose memory is gone at the end, or the path of the file that `close` closes.
     Names,
     /// A per-CPU array with one value: the paths that are being built.
     Paths,
@@ -130,9 +131,9 @@ pub enum MapUse {
     Chain,
     /// An array with one element, the hash map that holds the segments of call chains.
     Segments,
-    /// A hash by process id: when the process got its present mappings.
+    /// A hash map by process id: when the process got its present mappings.
     Since,
-    /// A hash by process id: how to find the frames of the interpreter.
+    /// A hash map by process id: how to find the frames of the interpreter.
     Interpreters,
     /// A per-CPU array with one value: the frames of an interpreter.
     Frames,

@@ -35,7 +35,7 @@ impl Registers {
     const CS: i16 = 136;
     const USER32_CS: i32 = 0x23;
 
-    /// Returns the place of an argument. `registers` is the place of the registers.
+    /// Returns the place of an argument, from 0 to 5. `registers` is the place of the registers.
     pub fn argument(registers: Place, argument: usize) -> Place {
         let at = Registers::ARGUMENTS.get(argument).copied().unwrap_or(Registers::CS);
         Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers }

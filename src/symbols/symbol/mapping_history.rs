@@ -230,8 +230,9 @@ impl Image {
         Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
     }
 
-    /// Cuts a mapping to the part around `address` that no later mapping has replaced at `time`. As in perf, a mapping
-    /// that replaces the middle of another mapping leaves two parts of it.
+    /// Cuts a mapping to the part around `address` that later mappings have not replaced by `time`. Lowers `until` to the
+    /// time when the next mapping replaces a part of it. As in perf, a mapping that replaces the middle of another
+    /// mapping leaves two parts of it.
     pub fn cut(&self, found: &mut MappingAt, address: u64, time: u64) {
         let MappingAt { mapping, until, .. } = found;
         let (mut start, mut end) = (mapping.start, mapping.end);

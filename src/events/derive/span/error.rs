@@ -26,7 +26,7 @@ pub enum SpanError {
     #[error("`{0}` and `{1}` cannot be the same part of a span's key: one is a number, the other is text")]
     Types(String, String),
     /// A field of the key, or an argument of a probe, has the same name as a member of all spans.
-    #[error("`{0}` is a member of all spans, so it cannot be in the key")]
+    #[error("all spans have a field `{0}`, so no field of the key and no argument of the probe can have this name")]
     Name(String),
     /// The filter of a span of selected events is not valid.
     #[error("the filter `{filter}`: {error}\nthe fields: duration, those of {end}, and those of {begin} as begin.NAME")]

@@ -274,7 +274,7 @@ fn wrong_keys_and_filters_are_reported() {
         ),
         ("span:x=s:begin..s:end//key=number/", "s:end has no field `number`"),
         ("span:x=s:begin..s:end//key=number:text/", "one is a number, the other is text"),
-        ("span:x=s:begin..s:end//key=duration/", "`duration` is a member of all spans"),
+        ("span:x=s:begin..s:end//key=duration/", "all spans have a field `duration`"),
         ("span:x=s:begin..s:end/begin.other==1/key=_tid/", "the event has no field `begin.other`"),
         ("span:x=s:begin..s:end/number==1/key=_tid/", "those of s:begin as begin.NAME"),
     ];

@@ -7,7 +7,8 @@ use rustc_hash::FxHashMap;
 /// The maximum number of tasks with counts of their own.
 const MOST_TASKS: usize = 10_000;
 
-/// The maximum number of CPUs with counts. No machine has more, but a damaged recording may contain any number.
+/// The maximum number of CPUs whose idle task's events are counted. Further CPUs are ignored. No machine has more, but a
+/// damaged recording may contain any CPU number.
 const MOST_CPUS: usize = 1 << 16;
 
 /// A CPU may lack this many switches of its idle task without being reported. At the start of a run, some are missing,
