@@ -265,3 +265,13 @@ fn only_a_terminal_gets_colours_unless_the_user_wants_none() {
     stdout(&command.env_remove("NO_COLOR").arg("-o").arg(&file).stdout(Stdio::null()).output().unwrap());
     assert_eq!(fs::read_to_string(&file).unwrap().trim_end(), plain.trim_end());
 }
+
+#[test]
+fn a_system_call_that_hangs_lasts_until_the_run_ends() {
+    needs([Need::Tracefs]);
+    // The begin of the call is the last event of the command. The condition leaves out a call that seems to be short.
+    let events = "syscall/open,name=clock_nanosleep,min=300ms/";
+    let output = trace(&["-q", "--json", "-e", events, "--duration", "2s"], &["sleep".into(), "60".into()]);
+    let open = objects(&stdout(&output));
+    assert!(open.len() == 1 && open[0]["open"] == true, "{open:?}");
+}

@@ -367,6 +367,10 @@ impl Deliver for DerivingSink<'_> {
         self.entered(|program| program.flush())
     }
 
+    fn events_ended(&mut self, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.events_ended(time));
+    }
+
     fn kept_events(&mut self) -> usize {
         let mut kept = 0;
         self.sink.enter(&mut |program| kept = program.kept_events());
@@ -429,6 +433,10 @@ impl Deliver for Deriving<'_> {
 
     fn inner(&mut self) -> Option<&mut dyn Deliver> {
         Some(self.program)
+    }
+
+    fn events_ended(&mut self, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.events_ended(time));
     }
 
     fn exit(&mut self) -> Flow {

@@ -71,6 +71,13 @@ pub trait Deliver {
     fn flush(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.flush())
     }
+    /// Reports that no event can follow after `time`, in ns. What has not ended lasts until then. Called before
+    /// [`Deliver::exit`].
+    fn events_ended(&mut self, time: u64) {
+        if let Some(inner) = self.inner() {
+            inner.events_ended(time);
+        }
+    }
     /// Reports the end of the run. Called exactly once, however the run ends.
     fn exit(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.exit())

@@ -391,6 +391,9 @@ impl<S: Source> RunLoop<'_, S> {
         self.name_chains(sink);
         let mut stop = None;
         sink.enter(&mut |program| {
+            if last != FinishAs::Part {
+                program.events_ended(now);
+            }
             if complete {
                 let totals = kernel.as_ref().map(|counts| counts.per_ring.as_slice());
                 stop = self.pump.report_remaining(program, totals, now).break_value();

@@ -398,6 +398,26 @@ fn spans_that_are_open_at_the_end_are_delivered_if_they_are_wanted() {
 }
 
 #[test]
+fn spans_that_have_not_ended_last_until_the_run_ends() {
+    for (attributes, durations) in
+        [("open", vec![490_000, 480_000]), ("min=485us/open", vec![490_000]), ("min=491us/open", vec![])]
+    {
+        let mut run = start(&format!("span:x=s:begin..s:end//key=_tid/{attributes}/")).unwrap();
+        for (thread, time) in [(1, 10_000), (2, 20_000)] {
+            let begin = record(&run.inputs[0], time, thread, 0, "");
+            run.sample(0, &begin);
+        }
+        run.engine.events_ended(500_000);
+        let format = run.event.format.tracepoint().unwrap().clone();
+        let duration = format.field("duration").unwrap();
+        let spans = run.finish();
+        let samples = spans.iter().map(|span| Sample { event: &run.event, record: span });
+        let found: Vec<_> = samples.filter_map(|sample| sample.field(duration)).collect();
+        assert_eq!(found, durations.into_iter().map(Value::Uint).collect::<Vec<_>>(), "{attributes}");
+    }
+}
+
+#[test]
 fn an_event_that_is_delivered_late_does_not_end_a_later_span() {
     let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
     let records =

@@ -59,6 +59,8 @@ pub(super) struct Engine {
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
+    /// When the events of the run ended; 0 while they go on. Spans that have not ended last until then.
+    end: u64,
     /// A buffer for the record of a span. Each span uses it again.
     record: Vec<u8>,
     /// Knows the names of tasks, for the fields that contain them.
@@ -128,6 +130,7 @@ impl Engine {
             overdue: misses_ends.then(Overdue::default),
             counts,
             last: 0,
+            end: 0,
             record: Vec::new(),
             context,
             output: Output::Delivered,
@@ -528,6 +531,10 @@ impl Derivation for Engine {
         self.lossy_rings = 0;
     }
 
+    fn events_ended(&mut self, time: u64) {
+        self.end = time;
+    }
+
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let dropped = self.missing.take_all();
         self.count_missing(dropped);
@@ -542,7 +549,7 @@ impl Derivation for Engine {
             let Some(begin) = self.open.take_oldest() else { break };
             let (begin_record, notes) = begin.split();
             let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
-            let duration = self.last.saturating_sub(time);
+            let duration = self.end.max(self.last).saturating_sub(time);
             if duration < self.span.spec.min {
                 continue;
             }
