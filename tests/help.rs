@@ -302,8 +302,7 @@ fn words_lead_to_scripts_and_the_package() {
 fn hits_are_grouped_and_say_where_to_read_on() {
     let output = help(&["percent"]);
     let text = text(&output.stdout);
-    let option =
-        "  --watermark <PCT>  (perf-prof python --help)\n      Read a ring buffer when it is PCT percent full\n";
+    let option = "  --watermark <PCT>  (perf-prof python --help)\n      Read a ring buffer when it is PCT percent full";
     assert!(text.contains("Options\n  "), "{text}");
     // A build without Python has no command with this option, so it is not in the index.
     assert!(text.contains(option) || names(&["option"]).iter().all(|name| name != "--watermark"), "{text}");

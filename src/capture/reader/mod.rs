@@ -119,8 +119,8 @@ pub(super) struct Flush {
 /// record. Interrupts can delay the second moment.
 const WRITER_DELAY: Duration = Duration::from_millis(1);
 
-/// Records of this many bytes are handed over before the next round. A wake-up costs the consumer as much as a hundred
-/// events or more.
+/// When records of this many bytes wait, the consumer is woken before the end of the round. A wake-up costs the consumer
+/// as much as a hundred events or more.
 const BATCH: usize = 4 << 20;
 
 /// Chunks of more than this many bytes are not searched for samples.
@@ -470,12 +470,19 @@ impl Reader {
 
     fn drain_records(&mut self, index: usize, head: u64) -> Drained {
         let (outlet, sampled, number) = (&mut self.outlet, &mut self.sampled, self.numbers[index]);
+        let (memory, is_sorted) = (&self.memory, self.rounds != Rounds::Unmarked);
         let left_out = LeftOut { limiter: &mut self.limiter, own_samples: &mut self.own_samples };
-        drain(&mut self.rings[index], number, head, &self.memory, left_out, |chunk| {
+        drain(&mut self.rings[index], number, head, memory, left_out, |chunk| {
             *sampled |= chunk.bytes().len() > LARGE_CHUNK
                 || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             match outlet {
-                Outlet::Consumer(messages) => messages.send(Message::Chunk(chunk)),
+                Outlet::Consumer(messages) => {
+                    messages.send(Message::Chunk(chunk));
+                    // The sorter releases records only at the end of a round.
+                    if !is_sorted && memory.used() >= BATCH {
+                        messages.wake();
+                    }
+                }
                 Outlet::Taker(taker) => taker.consume(chunk),
             }
         })
@@ -488,11 +495,10 @@ impl Reader {
         self.is_awaited = true;
     }
 
-    /// Wakes a consumer that waits: after each round, and before it if there are many records.
+    /// Wakes a consumer that waits, after each round.
     fn hand_over_batch(&mut self) {
-        let is_awaited = std::mem::take(&mut self.is_awaited);
-        if let Outlet::Consumer(messages) = &self.outlet
-            && (is_awaited || self.memory.used() >= BATCH)
+        if std::mem::take(&mut self.is_awaited)
+            && let Outlet::Consumer(messages) = &self.outlet
         {
             messages.wake();
         }

@@ -31,6 +31,14 @@ fn reader(ring: Ring, descriptors: Vec<Descriptor>) -> (Reader, Receiver) {
     (reader, messages)
 }
 
+/// Writes records into the reader's ring. A block of memory holds four of them.
+fn write_large_records(reader: &mut Reader, count: usize) {
+    const SIZE: usize = 65_528;
+    let mut record = vec![0; SIZE];
+    record[6..8].copy_from_slice(&(SIZE as u16).to_ne_bytes());
+    (0..count).for_each(|_| assert!(reader.rings[0].write(&record)));
+}
+
 /// Each round without memory must not send such a message: a slow consumer would get a hundred per second, in an
 /// unbounded queue.
 #[test]
@@ -56,15 +64,12 @@ fn a_round_without_memory_asks_for_release_once() {
 /// once, but not later than at the next round.
 #[test]
 fn a_consumer_is_woken_by_rounds_and_by_many_records() {
-    const SIZE: usize = 65_528;
     let (reader, messages) = reader(Ring::fake(1 << 20, 0).unwrap(), vec![]);
     let mut reader = Reader { rounds: Rounds::Unmarked, memory: memory(1 << 30), ..reader };
     let ready = [Ready { token: 0, hung_up: false }];
     // Each turn finds half a megabyte of records in the ring.
     let turn = |reader: &mut Reader, is_round: bool| {
-        let mut record = vec![0; SIZE];
-        record[6..8].copy_from_slice(&(SIZE as u16).to_ne_bytes());
-        (0..8).for_each(|_| assert!(reader.rings[0].write(&record)));
+        write_large_records(reader, 8);
         let now = Instant::now();
         if is_round {
             reader.round(now);
@@ -96,6 +101,28 @@ fn a_consumer_is_woken_by_rounds_and_by_many_records() {
         });
         assert!(consumer.join().unwrap());
         assert_eq!(turns, Some(BATCH * 2 / (1 << 20)));
+    });
+}
+
+/// A round over the rings of many CPUs copies for a long time. The consumer must not sleep meanwhile, and the records of
+/// the round must not take all memory before the first of them is consumed.
+#[test]
+fn a_consumer_is_woken_by_many_records_before_the_round_has_ended() {
+    let (reader, messages) = reader(Ring::fake(2 * BATCH, 0).unwrap(), vec![]);
+    let mut reader = Reader { rounds: Rounds::Unmarked, memory: memory(1 << 30), ..reader };
+    std::thread::scope(|threads| {
+        let consumer = threads.spawn(|| messages.take(None).is_ok());
+        while !messages.is_waiting() {
+            std::thread::yield_now()
+        }
+        let mut still_waits = |blocks: usize| {
+            write_large_records(&mut reader, 4 * blocks);
+            reader.unmarked_round();
+            messages.is_waiting()
+        };
+        let waits = [still_waits(BATCH / BLOCK - 1), still_waits(1)];
+        drop(reader);
+        assert_eq!((waits, consumer.join().unwrap()), ([true, false], true));
     });
 }
 
