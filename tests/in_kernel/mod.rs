@@ -6,6 +6,7 @@ mod chains;
 pub mod interrupts;
 mod pairs;
 mod paths;
+mod readings;
 mod refused;
 pub mod scheduler;
 mod selections;

@@ -124,7 +124,12 @@ impl Drop for Serving {
 
 /// Calls getppid() this many times in a new process. Returns the process id.
 fn call(times: usize) -> u32 {
-    let work = format!("import os; [os.getppid() for _ in range({times})]; print(os.getpid())");
+    call_with("getppid()", times)
+}
+
+/// Makes a call of Python's module os this many times in a new process. Returns the process id.
+fn call_with(call: &str, times: usize) -> u32 {
+    let work = format!("import os\nfor _ in range({times}): os.{call}\nprint(os.getpid())");
     let output = Command::new("/usr/bin/python3").args(["-S", "-c", &work]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }

@@ -1,8 +1,8 @@
 //! What `perf-prof serve` answers, and how it starts and ends.
 
-use std::{fs, io::Write, net::TcpStream, time::Duration};
+use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
-use super::{Serving, call, free_port, get};
+use super::{Serving, call, call_with, free_port, get};
 use crate::harness::{
     machine::{Need, needs},
     run::{perf_prof, said, stdout},
@@ -30,6 +30,35 @@ fn counts_are_those_of_the_work_and_the_end_is_prompt() {
         let again = Serving::at(serving.port, folder.path().join("metrics_of_test.py").to_str().unwrap(), &[CALLS]);
         assert!(!again.fresh().text().contains(&format!("pid=\"{pid}\"")));
     }
+}
+
+/// The tables in the kernel stay in use while they are read.
+#[test]
+fn scrapes_during_calls_have_each_call_once() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Count, Hist, Sum\ncalls = Count('_pid')\nsums = Sum('pid', by='_pid')\n\
+                  spread = Hist('pid', by='_pid')\nsyscalls__sys_enter_getpgid = calls, sums, spread\n";
+    let serving = Serving::start(folder.path(), script, &["-e=syscalls:sys_enter_getpgid"]);
+    let calling = thread::spawn(|| call_with("getpgid(1)", 1_000_000));
+    let (mut scrapes, mut before) = (0, 0.0);
+    while !calling.is_finished() {
+        let page = serving.fresh();
+        let text = page.text();
+        let series = text.lines().filter(|line| line.starts_with("perf_prof_calls_total{"));
+        let calls: f64 = series.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum();
+        assert!(calls >= before, "{}", page.text());
+        (scrapes, before) = (scrapes + 1, calls);
+    }
+    let pid = calling.join().unwrap();
+    let page = serving.fresh();
+    // While another test reads a table, programs may miss events of this CPU. These count as lost.
+    let lost = page.value("perf_prof_lost_total");
+    for name in ["calls_total", "sums_pid_total", "spread_pid_count"] {
+        let calls = page.value(&format!("perf_prof_{name}{{pid=\"{pid}\"}}"));
+        assert!(calls <= 1_000_000.0 && calls + lost >= 1_000_000.0, "{calls} {name} and {lost} lost");
+    }
+    assert!(scrapes > 1, "{scrapes}");
 }
 
 #[test]
@@ -82,7 +111,7 @@ fn stacks_are_profiles() {
     let script = "from perf_prof import Stacks\ncalls = syscalls__sys_enter_getppid = Stacks()\n";
     let serving = Serving::start(folder.path(), script, &[CALLS, "-g"]);
     call(100);
-    std::thread::sleep(Duration::from_millis(600));
+    thread::sleep(Duration::from_millis(600));
     let profile = get(serving.port, "/debug/pprof/calls", "*/*").unwrap();
     assert_eq!((profile.status, &profile.body[..2]), (200, &[0x1f, 0x8b][..]));
     assert!(get(serving.port, "/", "*/*").unwrap().text().contains("/debug/pprof/calls"));

@@ -3,6 +3,7 @@
 //! Programs and maps end when their file descriptors are closed, so nothing stays in the kernel when perf-prof exits.
 
 mod chains;
+mod known_rows;
 mod open;
 mod pairs;
 mod selected;

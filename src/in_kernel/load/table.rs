@@ -1,4 +1,5 @@
-//! A table in the kernel. A reading replaces it by an empty one, so each event is counted exactly once.
+//! A table in the kernel. A reading replaces it by an empty one, so each event is counted exactly once. Or the table stays
+//! in use, and the next reading returns only what was added since.
 
 use std::{
     collections::HashMap,
@@ -15,6 +16,7 @@ use perf_prof_system::{
 use super::{
     Attached, Refusal, SelectedTasks, Slow, Tracepoint,
     chains::{self, ChainMaps, SEGMENTS},
+    known_rows::KnownRows,
     load,
     open::{MostOpen, bytes_of_entry, bytes_of_hash},
     slot::Slot,
@@ -44,8 +46,10 @@ impl Room {
     const FIRST: u32 = 1 << 16;
     /// Returns how many rows a table can have, with at most `limit` rows and `bytes` of memory.
     pub fn new(shape: &Shape, limit: usize, bytes: usize) -> Room {
-        // During a reading, there are two tables.
-        let fitting = u32::try_from(bytes / 2 / bytes_of_row(shape)).unwrap_or(u32::MAX).max(1);
+        // During a reading, there are two tables, and up to half of the rows of one of them in this process, in a `Vec` that
+        // may be twice as large.
+        let of_row = 2 * bytes_of_row(shape) + shape.key_bytes + shape.value_bytes;
+        let fitting = u32::try_from(bytes / of_row).unwrap_or(u32::MAX).max(1);
         // A limit below `FIRST` is applied after a reading: the kernel cannot drop the rows with the smallest values.
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).clamp(Room::FIRST, 1 << 30);
         let most = wanted.min(fitting);
@@ -85,10 +89,14 @@ pub struct TableInKernel {
     slot: Slot,
     /// The maps of call chains; `None` if keys contain none.
     chains: Option<ChainMaps>,
+    /// The rows of the last reading, if the table has stayed in use since.
+    known: KnownRows,
     room: Room,
     page: CounterPage,
     /// The counters at the last reading.
     read: Counters,
+    /// The counters when programs began to fill the table.
+    begun: Counters,
     program: ProgramState,
     /// The counters of spans at the last call of `spans_since`.
     read_spans: SpanCounters,
@@ -236,11 +244,11 @@ impl TableInKernel {
         self.chains.is_some()
     }
 
-    /// Returns the memory of the table in the kernel, and of the call chains that this process keeps for the next reading,
-    /// in bytes.
+    /// Returns the memory of the table in the kernel, and of the rows and call chains that this process keeps for the next
+    /// reading, in bytes.
     pub fn bytes(&self) -> usize {
         let of_chains = self.chains.as_ref().map_or(0, ChainMaps::kept_bytes);
-        self.slot.inner().entries() as usize * bytes_of_row(&self.shape) + of_chains
+        self.slot.inner().entries() as usize * bytes_of_row(&self.shape) + self.known.bytes() + of_chains
     }
 
     /// Returns the memory of the open spans in the kernel, in bytes.
@@ -251,9 +259,16 @@ impl TableInKernel {
     /// Returns whether the table will soon be full, and can grow.
     pub fn is_filling(&self) -> bool {
         let entries = self.slot.inner().entries();
-        let since = difference(&self.counters(), &self.read);
+        let since = difference(&self.counters(), &self.begun);
         let fullest = since.inserted.max(since.segments / u64::from(SEGMENTS));
         entries < self.room.most && fullest > u64::from(entries / 2)
+    }
+
+    /// Returns whether the table can stay in use when it is read. It needs room for new rows, and its values have to tell what
+    /// was added since an earlier reading; the smallest and the largest number do not.
+    pub fn can_stay(&self) -> bool {
+        let inserted = difference(&self.counters(), &self.begun).inserted;
+        self.chains.is_none() && !self.shape.has_extremes() && inserted <= u64::from(self.slot.inner().entries() / 2)
     }
 
     /// Returns how many events the programs missed, because another BPF program was running on the CPU.
@@ -308,7 +323,9 @@ impl TableInKernel {
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
         let empty = hash(&self.shape, entries)?;
         let no_segments = self.chains.as_ref().map(|_| chains::hash(entries)).transpose()?;
+        let begun = self.counters();
         let full = self.slot.exchange(empty)?;
+        self.begun = begun;
         // The rows were exchanged first. So the segments of their chains are in the hash that is taken now, or in the
         // previous one.
         let chains = self.chains.as_mut().zip(no_segments);
@@ -316,9 +333,9 @@ impl TableInKernel {
         self.reading(Some(&full), segments)
     }
 
-    /// Returns what was added up since the previous reading, at the end of the run. Does not exchange the table, so an event
-    /// that happens during the reading may be missing.
-    pub fn read_last(&mut self) -> Result<Reading, CallError> {
+    /// Returns what was added up since the previous reading. Does not exchange the table, so it waits for no program. The next
+    /// reading has the events that happen during this one and are missing in it.
+    pub fn read_in_place(&mut self) -> Result<Reading, CallError> {
         self.reading(None, None)
     }
 
@@ -327,8 +344,20 @@ impl TableInKernel {
         let now = self.counters();
         let before = std::mem::replace(&mut self.read, now);
         let since = difference(&self.read, &before);
-        let mut rows = Vec::new();
-        table.unwrap_or_else(|| self.slot.inner()).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
+        let rows = match table {
+            Some(table) => {
+                let rows = self.rows_since(table, |_, _| {});
+                // The table that is in use now has none of them.
+                self.known = KnownRows::default();
+                rows?
+            }
+            None => {
+                let mut found = KnownRows::new(self.shape.key_bytes, self.shape.value_bytes);
+                let rows = self.rows_since(self.slot.inner(), |key, value| found.add(key, value))?;
+                self.known = found;
+                rows
+            }
+        };
         // Read the segments after the rows: a program adds the segments of a chain before the row.
         let segments = match (segments, &self.chains) {
             (None, Some(chains)) => Some(chains.segments()?),
@@ -341,6 +370,19 @@ impl TableInKernel {
         let (refused_amount, refused) = (self.shape.refused(&since), since.refused);
         let added = refused + rows.iter().map(|row| row.count).sum::<u64>();
         Ok(Reading { rows, chains, refused, refused_amount, added, own: since.own })
+    }
+
+    /// Returns what was added to the rows of a table since the last reading. Calls `found` with each key and value.
+    fn rows_since(&self, table: &Map, mut found: impl FnMut(&[u8], &[u8])) -> Result<Vec<Row>, CallError> {
+        let (mut rows, mut known) = (Vec::new(), self.known.finder());
+        table.for_each(|key, value| {
+            rows.extend(match known.value(key) {
+                Some(before) => self.shape.row_since(key, value, before),
+                None => Some(self.shape.row(key, value)),
+            });
+            found(key, value);
+        })?;
+        Ok(rows)
     }
 
     /// Returns the file descriptors that keep the programs attached.
@@ -420,9 +462,11 @@ impl Maps {
             shape,
             slot,
             chains,
+            known: KnownRows::default(),
             room,
             page,
             read,
+            begun: read,
             program,
             read_spans,
             unwitnessed: 0,

@@ -139,6 +139,11 @@ impl Shape {
         self.kept != Kept::Distribution && self.parts.iter().map(Part::bytes).sum::<usize>() == 0
     }
 
+    /// Returns whether values contain the smallest and the largest number.
+    pub fn has_extremes(&self) -> bool {
+        self.kept == Kept::Distribution
+    }
+
     /// Returns whether the added numbers can be negative.
     pub(super) fn is_signed(&self) -> bool {
         self.numbers.is_signed
@@ -178,8 +183,8 @@ impl Shape {
     /// Returns the row that this key and value in the kernel stand for.
     pub fn row(&self, key: &[u8], value: &[u8]) -> Row {
         let at = |offset: Option<i16>| offset.map_or(0, |offset| word(value, offset as usize));
-        let sum = self.whole_sum([at(self.sum()), at(self.high())]);
         let count = at(Some(Shape::COUNT));
+        let sum = self.whole_sum([at(self.sum()), at(self.high())], count);
         let amount = match self.kept {
             Kept::Count => Amount::Sum(count.into()),
             Kept::Sum => Amount::Sum(sum),
@@ -195,9 +200,24 @@ impl Shape {
         Row { key: self.parts_of(key), count, amount, first: at(Some(Shape::FIRST)), chain }
     }
 
+    /// Returns what was added to a row since its value was `before`; `None` if nothing was added. The smallest and the largest
+    /// number are still those of all numbers of the row.
+    pub fn row_since(&self, key: &[u8], value: &[u8], before: &[u8]) -> Option<Row> {
+        if value == before {
+            return None;
+        }
+        let mut added = value.to_vec();
+        for at in [Some(Shape::COUNT), self.sum(), self.high()].into_iter().flatten().map(|offset| offset as usize) {
+            if let Some(place) = added.get_mut(at..at + 8) {
+                place.copy_from_slice(&word(value, at).wrapping_sub(word(before, at)).to_ne_bytes());
+            }
+        }
+        Some(self.row(key, &added))
+    }
+
     /// Returns the amount of the refused events.
     pub fn refused(&self, counters: &Counters) -> Amount {
-        let sum = self.whole_sum(counters.refused_sums);
+        let sum = self.whole_sum(counters.refused_sums, counters.refused);
         match self.kept {
             Kept::Count | Kept::Sum => Amount::Sum(sum),
             Kept::Distribution => {
@@ -225,14 +245,20 @@ impl Shape {
         self.parts.iter().map(part).collect()
     }
 
-    /// Returns a sum, from its lower 64 bits and the sum of the numbers' upper halves. The sum of their lower halves is
-    /// below 2^64 if there are fewer than 2^32 numbers.
-    fn whole_sum(&self, [sum, high]: [u64; 2]) -> i128 {
+    /// Returns the sum of `count` numbers, from its lower 64 bits and the sum of the numbers' upper halves. The sum of their
+    /// lower halves is below 2^64 if there are fewer than 2^32 numbers.
+    ///
+    /// A program adds to one word after the other. If the words were read in between, the difference of the two sums is not
+    /// exactly the sum of the lower halves, and can even be negative. Of the numbers that have the same lower 64 bits, the
+    /// one that is nearest to the expected sum is the difference. What is missing here is in the next reading.
+    fn whole_sum(&self, [sum, high]: [u64; 2], count: u64) -> i128 {
         if !self.numbers.is_wide {
             return self.number(sum);
         }
         let high = self.number(high) << 32;
-        high + i128::from(sum.wrapping_sub(high as u64))
+        let expected = count.min(1 << 32) << 31;
+        let unexpected = sum.wrapping_sub(high as u64).wrapping_sub(expected) as i64;
+        high + i128::from(expected) + i128::from(unexpected)
     }
 
     fn number(&self, word: u64) -> i128 {

@@ -111,6 +111,8 @@ pub struct KernelTables {
 pub enum Which {
     /// All tables. The run continues.
     All,
+    /// All tables, as soon as possible, because another thread waits for them. The run continues.
+    Requested,
     /// All tables, at the end of the run.
     Last,
     /// Only the tables that need more space.
@@ -211,7 +213,9 @@ impl KernelTables {
         let before: Vec<u64> = self.tables.iter().map(|table| table.in_kernel.missed()).collect();
         let readings = together(&mut self.tables, |table| match which {
             Which::All => Some(table.in_kernel.read()),
-            Which::Last => Some(table.in_kernel.read_last()),
+            Which::Requested if table.in_kernel.can_stay() => Some(table.in_kernel.read_in_place()),
+            Which::Requested => Some(table.in_kernel.read()),
+            Which::Last => Some(table.in_kernel.read_in_place()),
             Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
         });
         for ((table, before), reading) in self.tables.iter_mut().zip(before).zip(readings) {
@@ -290,7 +294,7 @@ impl KernelTables {
         let _held = fork_lock::hold();
         for (table, rows) in self.targets.iter().zip(of_targets) {
             let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-            hand_over(&mut table, rows, self.budget.as_ref());
+            hand_over(&mut table, &rows, self.budget.as_ref());
         }
     }
 
@@ -340,10 +344,12 @@ fn count_gaps(counts: &SpanCounts, (span, context): (&Span, &Context), gaps: &[G
 }
 
 /// Adds rows to the receiver's table, in the order in which their keys were first seen.
-fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
+fn hand_over(table: &mut Groups, rows: &[Row], budget: Option<&Budget>) {
     if rows.is_empty() {
         return;
     }
+    // A row is large, so sorting moves references.
+    let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort_by_key(|row| row.first);
     if table.keeps_first_keys() {
         // Add the rows directly. A table of this reading alone might fold keys that the receiver's table contains.

@@ -344,7 +344,8 @@ impl<S: Source> RunLoop<'_, S> {
     ) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
         if !self.tables.has_chains() {
-            self.tables.read(Which::All, &self.stats);
+            let which = if after.is_interval { Which::All } else { Which::Requested };
+            self.tables.read(which, &self.stats);
         }
         self.name_chains(sink);
         if let (Some(refresh), Some(request)) = (self.refresh, after.request) {

@@ -3,6 +3,7 @@
 mod declarations;
 mod equal;
 pub(crate) mod records;
+mod since;
 
 use expect_test::expect;
 use perf_prof_events::aggregate::{Amount, Buckets, Definition, KeyPart, LinearRanges, Measure, Plan};
