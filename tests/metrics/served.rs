@@ -4,8 +4,10 @@ use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
 use super::{Serving, call, call_with, free_port, get};
 use crate::harness::{
+    counting::words,
     machine::{Need, needs},
     run::{perf_prof, said, stdout},
+    script::Run,
 };
 
 const CALLS: &str = "-e=syscalls:sys_enter_getppid";
@@ -119,6 +121,26 @@ fn stacks_are_profiles() {
     // Stacks have too many keys for series. Losses are still reported.
     let page = serving.fresh();
     assert!(!page.text().contains("perf_prof_calls") && page.value("perf_prof_delivered_total") >= 100.0);
+}
+
+/// The waiting thread gets the GIL only if the other one gives it up.
+#[test]
+fn other_threads_of_a_script_run_while_a_profile_is_made() {
+    needs([Need::Python, Need::Tracefs]);
+    let script = "import sys, threading\n\
+                  from perf_prof import Stacks\n\
+                  stacks = syscalls__sys_enter_getpgid = Stacks()\n\
+                  def __exit__():\n    \
+                      sys.setswitchinterval(1000)\n    \
+                      go, ran = threading.Semaphore(0), []\n    \
+                      threading.Thread(target=lambda: (go.acquire(), ran.append(1))).start()\n    \
+                      go.release()\n    \
+                      for _ in range(1000):\n        \
+                          stacks.pprof()\n        \
+                          if ran: break\n    \
+                      print(stacks.total, ran)\n";
+    let run = Run::script(script).options(["-g"]).call_event().exec(words(20, 0, 0)).run();
+    assert_eq!((&*run.stdout, run.status), ("20 [1]\n", 0), "{run:?}");
 }
 
 #[test]

@@ -184,14 +184,14 @@ impl Stacks {
 
     /// Returns the stacks as a profile of pprof, packed by gzip. The other parts of a key are labels.
     fn pprof(this: PyRef<'_, Stacks>, py: Python<'_>) -> PyResult<Py<PyBytes>> {
-        Ok(PyBytes::new(py, &stacks_profile::packed(this.as_super())?).unbind())
+        Ok(PyBytes::new(py, &stacks_profile::packed(py, this.as_super())?).unbind())
     }
 
     /// Writes a flame graph if path ends in .svg, folded text if it ends in .folded, a profile of pprof if it ends in .pb.gz.
     /// See FlameGraph.save().
     fn save(this: PyRef<'_, Stacks>, path: PathBuf) -> PyResult<()> {
         if path.to_string_lossy().ends_with(".pb.gz") {
-            let profile = stacks_profile::packed(this.as_super())?;
+            let profile = stacks_profile::packed(this.py(), this.as_super())?;
             return fs::write(&path, profile).map_err(|error| os_error(&error, &path));
         }
         Stacks::flame_graph(this, None, None, None, None, false)?.save(path)

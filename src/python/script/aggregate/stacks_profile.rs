@@ -1,27 +1,37 @@
 //! Converts the table of `Stacks` to a profile of pprof.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    io,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use perf_prof_events::{
     aggregate::KeyPart,
-    event::{DURATION_FIELD, OTHERS},
+    event::{DURATION_FIELD, OTHERS, Shortfall},
     picture::{
         KERNEL_SUFFIX,
         pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
     },
 };
-use perf_prof_system::budget::Budget;
+use perf_prof_system::{budget::Budget, fork_lock};
 use pyo3::prelude::*;
 
-use super::base::Aggregator;
+use super::base::{Aggregator, Shared};
 
 /// The dso of kernel functions.
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
 
-/// Returns the profile, compressed by gzip.
-pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
+/// Returns the profile, compressed by gzip. Other threads of the script run meanwhile.
+pub fn packed(py: Python<'_>, of: &Aggregator) -> PyResult<Vec<u8>> {
+    let (table, shortfall) = (of.groups().clone(), of.fed_by().shortfall());
+    Ok(py.detach(|| profile(&table, shortfall.as_ref()))?)
+}
+
+fn profile(table: &Shared, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
     let (rows, others, names, value) = {
-        let groups = of.groups().lock();
+        // A thread of the script may fork. The fork lock keeps its child from inheriting a locked table.
+        let _held = fork_lock::hold();
+        let groups = table.lock();
         let definition = groups.definition();
         let rows: Vec<_> = groups.iter().map(|(key, amount)| (key, amount.weight())).collect();
         (rows, groups.others().clone(), definition.keys.clone(), definition.value.clone())
@@ -45,7 +55,7 @@ pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
         add(&mut profile, chain, &labels, *weight);
     }
     let mut comments: Vec<String> =
-        of.fed_by().shortfall().map(|of| format!("partial: {}", of.note())).into_iter().collect();
+        shortfall.map(|shortfall| format!("partial: {}", shortfall.note())).into_iter().collect();
     if others.keys != 0 {
         let place = location(OTHERS, &mut profile);
         add(&mut profile, [place], &[], others.amount.weight());
