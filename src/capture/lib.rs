@@ -18,7 +18,8 @@
 //! * removal of perf-prof's own samples: `own.rs`; which task the sample of an event belongs to: `live/requests.rs` in
 //!   the crate `session`
 //! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
-//! * rings that the kernel overwrites, for `record --before`: `overwritten.rs`
+//! * rings that the kernel overwrites, for `record --before`: `overwritten.rs`; when a copy of such a ring is intact:
+//!   `ring_writers.rs`
 //! * perf's Python module, whose programs poll events themselves: `polled.rs`; CPUs that go offline: `offline.rs`;
 //!   tasks that exit: `tasks.rs`
 //! * probes that are defined in tracefs: `define.rs`; children that must not lose their uprobes: `context.rs`
@@ -47,6 +48,7 @@ mod polled;
 mod reader;
 mod refusal;
 mod request;
+mod ring_writers;
 mod sample_size;
 mod tasks;
 mod threads;

@@ -6,7 +6,7 @@
 
 use std::{
     os::fd::AsFd,
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,13 +14,16 @@ use perf_prof_format::record::Records;
 pub use perf_prof_system::backward_ring::Written;
 use perf_prof_system::{
     CallError,
-    backward_ring::{BackwardRing, RawCopy, await_writers, have_writers_ended_on},
+    backward_ring::{BackwardRing, RawCopy},
     mmap::page_size,
-    own_threads::OwnThread,
-    perf, signals,
+    perf,
 };
 
-use super::{Capture, open::Descriptor};
+use super::{
+    Capture,
+    open::Descriptor,
+    ring_writers::{RingWriters, await_all},
+};
 
 /// After the copy of a ring, perf-prof waits up to this long for the kernel's next write. This write shows which bytes
 /// were overwritten during the copy.
@@ -133,8 +136,7 @@ impl OverwrittenRings {
 struct CopyInProgress<'a> {
     ring: &'a BackwardRing,
     at: usize,
-    /// The CPU of the ring; `None` for the ring of a thread.
-    cpu: Option<u32>,
+    writers: Arc<RingWriters>,
     copy: RawCopy,
     state: CopyState,
 }
@@ -149,7 +151,8 @@ enum CopyState {
 impl<'a> CopyInProgress<'a> {
     /// Copies the bytes that were written after the position `since`.
     fn begin(ring: &'a BackwardRing, at: usize, cpu: Option<u32>, since: Written) -> Self {
-        let mut copying = CopyInProgress { ring, at, cpu, copy: ring.copy(since), state: CopyState::Unsettled };
+        let writers = Arc::new(RingWriters::new(cpu));
+        let mut copying = CopyInProgress { ring, at, writers, copy: ring.copy(since), state: CopyState::Unsettled };
         // In a ring with many events, the next record soon shows which bytes are intact.
         let copied = Instant::now();
         while copying.settle() == CopyState::Unsettled && copied.elapsed() < NEXT_WRITE {
@@ -160,11 +163,10 @@ impl<'a> CopyInProgress<'a> {
 
     /// Removes the overwritten bytes, if it is known which bytes these are.
     fn settle(&mut self) -> CopyState {
-        if self.state == CopyState::Unsettled
-            && (self.ring.is_settled(&self.copy) || self.cpu.is_some_and(have_writers_ended_on))
-        {
+        if self.state == CopyState::Unsettled && (self.ring.is_settled(&self.copy) || self.writers.have_ended()) {
             self.ring.remove_overwritten(&mut self.copy);
             self.state = CopyState::Intact;
+            self.writers.note_end();
         }
         self.state
     }
@@ -190,26 +192,17 @@ impl Capture {
                 Some(CopyInProgress::begin(&owned.as_ref()?.ring, at, *cpu, since))
             })
             .collect();
-        if copies.iter_mut().any(|copying| copying.settle() == CopyState::Unsettled) {
-            // The wait may take 20 ms. If the kernel writes into a ring during the wait, only the bytes that it
-            // overwrites are lost.
-            thread::scope(|scope| {
-                let body = || {
-                    signals::block_in_this_thread();
-                    let _own = OwnThread::enter();
-                    await_writers();
-                };
-                let Ok(waiting) = thread::Builder::new().name("await-writers".to_owned()).spawn_scoped(scope, body)
-                else {
-                    return await_writers();
-                };
-                while !waiting.is_finished() {
-                    copies.iter_mut().for_each(|copying| {
-                        copying.settle();
-                    });
-                    thread::sleep(NEXT_WRITE);
-                }
+        let mut settle = || {
+            let unsettled = copies.iter_mut().filter_map(|copying| match copying.settle() {
+                CopyState::Unsettled => Some(copying.writers.clone()),
+                CopyState::Intact => None,
             });
+            unsettled.collect::<Vec<_>>()
+        };
+        let unsettled = settle();
+        if !unsettled.is_empty() {
+            // If the kernel writes into a ring during the wait, only the bytes that it overwrites are lost.
+            await_all(unsettled, || _ = settle());
         }
         copies.into_iter().map(CopyInProgress::finish).collect()
     }

@@ -39,6 +39,11 @@ impl OwnThread {
         CHANGES.fetch_add(1, SeqCst);
         OwnThread(tid)
     }
+
+    /// Returns the id of the thread.
+    pub fn tid(&self) -> u32 {
+        self.0
+    }
 }
 
 impl Drop for OwnThread {

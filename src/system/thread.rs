@@ -1,17 +1,22 @@
-//! The scheduling of the calling thread: its CPUs and the length of its time slices.
+//! The scheduling of threads: their CPUs and the length of their time slices.
 
 use perf_prof_format::spec::CpuSet;
 
 use super::call::{CallError, check};
 
-/// Restricts this thread to these CPUs.
+/// Restricts this thread to these CPUs. When this call returns, the thread runs on one of them.
 pub fn pin(cpus: &CpuSet) -> Result<(), CallError> {
+    pin_thread(0, cpus)
+}
+
+/// Restricts a thread to these CPUs. 0 is the id of the calling thread.
+pub fn pin_thread(tid: u32, cpus: &CpuSet) -> Result<(), CallError> {
     let words = cpus.iter().max().map_or(1, |last| last as usize / 64 + 1);
     let mut mask = vec![0u64; words];
     cpus.iter().for_each(|cpu| mask[cpu as usize / 64] |= 1 << (cpu % 64));
     // SAFETY: the kernel reads the given number of bytes of the mask, which outlives the call. A cpu_set_t consists of
     // words of bits.
-    let result = unsafe { libc::sched_setaffinity(0, 8 * words, mask.as_ptr().cast()) };
+    let result = unsafe { libc::sched_setaffinity(tid as libc::pid_t, 8 * words, mask.as_ptr().cast()) };
     check("sched_setaffinity", result).map(drop)
 }
 
