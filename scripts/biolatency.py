@@ -32,9 +32,8 @@ options.add_argument("--of", choices=OF, default="duration", help="which part of
 options.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
 args = options.parse()
 
-# A part of the duration is 0 if it is not known, so these requests are not counted. Only some writes wait for flushes.
-part = "flush" if args.of == "flush" else "device"
-where = None if args.of == "duration" else f"{part}>0"
+# Only some writes wait for flushes.
+where = "flush>0" if args.of == "flush" else None
 latencies = Hist(args.of, by="comm" if args.by == "task" else args.by, unit="us", where=where)
 block_io: Any = latencies
 if args.heatmap:
@@ -45,8 +44,9 @@ if args.heatmap:
     over_time = Heatmap("Block Device Latency", subtitle=args.of)
 
     def draw(e: Any) -> None:
-        if where is None or getattr(e, part) > 0:
-            over_time.add(e._time, getattr(e, args.of))
+        ns = getattr(e, args.of)
+        if ns is not None and (where is None or ns > 0):
+            over_time.add(e._time, ns)
 
     block_io = latencies, draw
 

@@ -56,9 +56,7 @@ def block_io(event: PerfEvent) -> None:
     if event.duration < args.min * 1000 or args.dev not in (None, name, event.dev) or args.failed and not event.errno:
         return
     task = f"{event.comm} {event.pid}"
-    # Parts that are not known are 0: all of them if the issue was not seen, and for a flush of the device the time in the queue.
-    queued = event.device and event.rwbs != "FF"
-    parts = ((event.queued, queued), (event.flush, event.device), (event.device, event.device))
-    times = " ".join(f"{ns / 1000:>10.1f}" if is_known else f"{'-':>10}" for ns, is_known in parts)
+    parts = event.queued, event.flush, event.device
+    times = " ".join(f"{'-':>10}" if ns is None else f"{ns / 1000:>10.1f}" for ns in parts)
     text = f"{clock(event._realtime)} {task:<22} {name:<8} {event.op:<8} {event.sector:>12} {event.bytes:>9} {times}  {event.errno}"
     print(text.rstrip())

@@ -318,7 +318,9 @@ impl FieldRow {
         let row = |name: &str, kind, meaning| {
             let (python, signed) = match kind {
                 SpanFieldKind::Int => ("int", Some(true)),
-                SpanFieldKind::Uint | SpanFieldKind::Address | SpanFieldKind::Time => ("int", Some(false)),
+                SpanFieldKind::Uint | SpanFieldKind::Address | SpanFieldKind::Time | SpanFieldKind::TimeIfKnown => {
+                    ("int", Some(false))
+                }
                 SpanFieldKind::Text | SpanFieldKind::UserText => ("str", None),
                 SpanFieldKind::Words => ("tuple", None),
             };

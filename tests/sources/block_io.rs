@@ -174,7 +174,7 @@ from collections import Counter
 flushes, times, writes, waits = Counter(), Counter(), Counter(), []
 
 def block_io(e):
-    assert e.queued + e.flush + e.device == e.duration, e
+    assert (e.queued or 0) + e.flush + e.device == e.duration and (e.queued is None) == (e.rwbs == 'FF'), e
     if e.op == 'flush':
         flushes[e.rwbs] += 1
         times[e.rwbs] += e.duration
@@ -263,4 +263,91 @@ fn flushes_whose_ends_were_not_delivered_are_missing_and_no_other_end_is_theirs(
             assert!((19..=20).contains(&of_python["missing"].as_u64().unwrap()), "{total}");
         }
     }
+}
+
+/// Prints what scripts see of requests whose time in the queue is not known.
+const UNKNOWN_SCRIPT: &str = "
+from perf_prof import Hist, Sum
+
+hist, total, flushes = Hist('queued', by='rwbs'), Sum('queued', by='rwbs'), set()
+
+def count(e):
+    if e.rwbs == 'FF':
+        flushes.add((e.queued, e.to_dict()['queued']))
+
+block_io = hist, total, count
+
+def __exit__():
+    empty = hist['FF']
+    print('seen', flushes, 'FF' in total, 'FF' in hist, empty.count, empty.mean)
+    print(hist)
+";
+
+#[test]
+fn a_time_in_the_queue_that_is_not_known_is_no_value_anywhere() {
+    needs([Need::Tracefs, Need::LoopDevices]);
+    let _awake = Awake::new();
+    let folder = tempfile::tempdir().unwrap();
+    let [image, path, exported] = ["image", "events.data", "spans.ndjson"].map(|name| folder.path().join(name));
+    std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let device = LoopDevice::new(&image);
+    let number = device.0.strip_prefix("/dev/loop").unwrap();
+    let mut record = perf_prof(&["record", "-q", "-a", "-e", "block-io", "-o"]);
+    let recorded = record.arg(&path).args(["--", "python3", "-c", SYNCS, &device.0]).output().unwrap();
+    assert!(recorded.status.success(), "{}", said(&recorded));
+    let device = format!("block-io/dev=7:{number}/");
+    let run = |command: &str, selector: &str, options: &[&str]| {
+        let output = perf_prof(&[command, selector]).args(options).arg("--input").arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        stdout(&output)
+    };
+    let row = |text: &str, key: &str| -> Vec<String> {
+        let words = text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        words
+            .into_iter()
+            .find(|words| words.first().is_some_and(|word| word == key))
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+
+    // The number of flushes is known, and the time that they were queued is not.
+    for sums in ["queued,bytes", "bytes,queued"] {
+        let text = run("top", &device, &["--by", "rwbs", "--sum", sums]);
+        let cells = row(&text, "FF");
+        let queued = if sums.starts_with("queued") { 2 } else { 3 };
+        assert_eq!((&*cells[1], &*cells[queued], &*cells[5 - queued]), ("20", "-", "0"), "{text}");
+        assert!(text.contains("\n20 events are not added up: their `queued` is not known\n"), "{text}");
+        let json = objects(&run("top", &device, &["--by", "rwbs", "--sum", sums, "--json"])).pop().unwrap();
+        let row = json["rows"].as_array().unwrap().iter().find(|row| row["rwbs"] == "FF").unwrap();
+        assert_eq!((&row["count"], &row["sums"]), (&20.into(), &serde_json::json!({ "queued": null, "bytes": 0 })));
+        assert_eq!(json["without_value"], serde_json::json!({ "queued": 20 }), "{json}");
+    }
+    let text = run("hist", &device, &["--value", "queued", "--by", "rwbs"]);
+    assert_eq!(row(&text, "FF"), ["FF", "0", "-", "-", "-", "-", "-"], "{text}");
+    assert!(text.contains("\nrwbs=FF: 0 values\n"), "{text}");
+    let text = run("top", &device, &["--by", "queued", "-n", "1000"]);
+    assert_eq!(row(&text, "-")[..2], ["-", "20"], "{text}");
+    let own = format!("block-io/dev=7:{number},rwbs=FF/");
+    let traced = stdout(&perf_prof(&["trace", "-e", &own, "--input"]).arg(&path).output().unwrap());
+    assert!(traced.lines().all(|line| line.contains(" queued=- flush=0.000 ms device=")), "{traced}");
+    assert_eq!(traced.lines().count(), 20, "{traced}");
+    let mut export = perf_prof(&["export", "-e", &own, "-o"]);
+    assert!(export.arg(&exported).arg("-i").arg(&path).output().unwrap().status.success());
+    let spans = objects(&std::fs::read_to_string(&exported).unwrap());
+    let is_unknown = |span: &serde_json::Value| {
+        span["queued"].is_null() && span["flush"] == 0 && span["_text"].as_str().unwrap().contains(" queued=- flush=0 ")
+    };
+    assert!(spans.len() == 20 && spans.iter().all(is_unknown), "{spans:?}");
+
+    // A comparison and its opposite select only requests with a value.
+    for filter in ["queued >= 0", "!(queued >= 0)", "queued != 7"] {
+        let selector = format!("block-io/dev == \"7:{number}\" && rwbs == \"FF\" && ({filter})/");
+        assert!(run("top", &selector, &[]).starts_with("total: 0 spans"), "{filter}");
+    }
+    let replayed = replay(UNKNOWN_SCRIPT, &device, &path, &[]);
+    assert_eq!(rows(&replayed.stdout, "seen"), [["{(None,", "None)}", "False", "True", "0", "None"]]);
+    assert!(
+        replayed.stdout.ends_with("20 events are not added up: their `queued` is not known\n"),
+        "{}",
+        replayed.stdout
+    );
 }

@@ -96,7 +96,7 @@ def softirq(e):
     global ns, runs
     assert e.name == NAMES[e.vec] and e.vec == e.begin.vec == e.end.vec and e.begin._cpu == e.end._cpu == e._cpu, e
     assert e.duration == e.end._time - e.begin._time, e
-    assert e.waited == (e.begin._time - e.between[0]._time if e.between else 0), e
+    assert e.waited == (e.begin._time - e.between[0]._time if e.between else None), e
     assert all(raised.vec == e.vec and raised._cpu == e._cpu for raised in e.between), e
     if e.name == 'NET_RX' and e.between and e.comm == 'packet-truth':
         runs += 1

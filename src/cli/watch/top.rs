@@ -66,7 +66,9 @@ innermost that differs. Files, pipes and --json get all frames.
 
 --sum takes the names of fields that are numbers, and may be repeated. The columns are the
 number of events, the sum of each field, and of the first one the share and what came per
-second. Times of spans are in ms; with --json, sums are in the unit of the field.
+second. Times of spans are in ms; with --json, sums are in the unit of the field. A value that
+is not known is not added: a line says how many are missing, with --json the member
+`without_value`. The sum of a key without any value is `-`, and null in JSON.
 
 Spans have their number, the sum of their durations, the average and the longest one. With
 --json, these are count, total, average and max, in ns. share is the share of the time, and

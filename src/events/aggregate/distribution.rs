@@ -190,6 +190,8 @@ pub struct InOnePlace {
 pub struct Distribution {
     /// The number of values.
     pub count: u64,
+    /// The number of events without a value. They count nowhere else.
+    pub without_value: u64,
     /// The sum of the values.
     pub sum: i128,
     /// The smallest value; `None` if there are no values.
@@ -219,6 +221,11 @@ impl From<InOnePlace> for Distribution {
 }
 
 impl Distribution {
+    /// Returns the distribution of one event without a value.
+    pub fn of_unknown() -> Distribution {
+        Distribution { without_value: 1, ..Distribution::default() }
+    }
+
     /// Counts a value.
     #[inline]
     pub fn add(&mut self, value: i128, buckets: Buckets) {
@@ -233,6 +240,11 @@ impl Distribution {
         }
     }
 
+    /// Returns the number of events, with and without a value.
+    pub fn events(&self) -> u64 {
+        self.count + self.without_value
+    }
+
     /// Returns the memory of the ranges' counts, in bytes. Counts the spare capacity of the `Vec` too.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
@@ -242,6 +254,7 @@ impl Distribution {
     /// Adds the values of another distribution. Both distributions must have the same ranges.
     pub fn merge(&mut self, other: &Distribution) {
         self.count += other.count;
+        self.without_value += other.without_value;
         self.sum += other.sum;
         self.min = [self.min, other.min].into_iter().flatten().min();
         self.max = [self.max, other.max].into_iter().flatten().max();

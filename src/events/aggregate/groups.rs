@@ -41,7 +41,7 @@ pub struct Others {
 /// The order in which keys are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The largest sum first. For distributions, the largest number of values first.
+    /// The largest sum first. For distributions, the largest number of events first.
     Weight,
     /// The largest sum of values first, also for distributions.
     Sum,
@@ -66,7 +66,7 @@ pub struct Groups {
     values: Values,
     others: Others,
     last_fold: FoldReason,
-    /// The number of events whose record ends before the value.
+    /// The number of events without a value, which were not added.
     skipped: u64,
     /// Changes whenever texts get new indexes. A cache of indexes compares it (see `Memo`).
     generation: u64,
@@ -118,11 +118,11 @@ impl Amount {
         }
     }
 
-    /// Returns the number by which tables are sorted: the sum, or for a distribution the number of values.
+    /// Returns the number by which tables are sorted: the sum, or for a distribution the number of events.
     pub fn weight(&self) -> i128 {
         match self {
             Amount::Sum(sum) => *sum,
-            Amount::Distribution(distribution) => distribution.count.into(),
+            Amount::Distribution(distribution) => distribution.events().into(),
         }
     }
 }
@@ -180,7 +180,7 @@ impl Values {
     fn weight(&self, row: usize) -> i128 {
         match self {
             Values::Sums(sums) => sums[row],
-            Values::Distributions { rows, .. } => rows[row].count.into(),
+            Values::Distributions { rows, .. } => rows[row].events().into(),
         }
     }
 
@@ -262,10 +262,7 @@ impl Groups {
         if !plan.passes(input) {
             return;
         }
-        let Some(value) = plan.value(input) else {
-            self.skipped += 1;
-            return;
-        };
+        let Some(value) = plan.value(input) else { return self.skip(plan, input, memo) };
         memo.check(self.generation);
         let words = plan.words(input, &mut self.texts, memo);
         let (rows, ranges) = (self.rows.len(), self.values.range_bytes());
@@ -289,6 +286,22 @@ impl Groups {
             }
             self.fold_what_has_no_room();
         }
+    }
+
+    /// Counts an event without a value. A distribution counts it for its key too, so that the key has a row.
+    #[cold]
+    fn skip(&mut self, plan: &Plan, input: &Input<'_>, memo: &mut Memo) {
+        self.skipped += 1;
+        if self.definition.measure == Measure::Sum {
+            return;
+        }
+        if let Facts::Run(context) = input.facts {
+            self.take_memory_from(context.budget());
+        }
+        memo.check(self.generation);
+        let words = plan.words(input, &mut self.texts, memo);
+        let key = key_of(words.as_slice(), &self.texts);
+        self.add_amount(&key, &Amount::Distribution(Distribution::of_unknown()));
     }
 
     /// Adds an amount to the amount of a key.
@@ -519,7 +532,8 @@ impl Groups {
         self.last_fold
     }
 
-    /// Returns the number of events that were not added because their record ends before the value.
+    /// Returns the number of events that were not added because they have no value: it is not known, or their record ends
+    /// before it.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

@@ -133,10 +133,19 @@ impl Groups {
                 self.others().keys
             ));
         }
-        if self.skipped() != 0 {
-            notes.push(format!("{} events are not counted: their records end before the value", self.skipped()));
-        }
+        notes.extend(self.note_of_skipped());
         notes
+    }
+
+    /// Returns the note that says how many events were not added.
+    pub fn note_of_skipped(&self) -> Option<String> {
+        let value = self.definition().value.as_deref().unwrap_or_default();
+        let value = printable(value);
+        match self.skipped() {
+            0 => None,
+            1 => Some(format!("1 event is not added up: its `{value}` is not known")),
+            more => Some(format!("{more} events are not added up: their `{value}` is not known")),
+        }
     }
 
     fn amount_cells(&self, amount: &Amount, total: &Amount) -> Vec<String> {
@@ -172,9 +181,12 @@ impl Buckets {
         }
     }
 
-    /// Returns the mean of a distribution as text in the shown unit.
+    /// Returns the mean of a distribution as text in the shown unit; `-` if there are no values.
     pub fn shown_mean(self, of: &Distribution) -> String {
-        let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
+        if of.count == 0 {
+            return "-".to_owned();
+        }
+        let mean = of.sum as f64 / of.count as f64;
         if self.divisor() == 1 { format!("{mean:.1}") } else { format!("{:.3}", mean / self.divisor() as f64) }
     }
 }

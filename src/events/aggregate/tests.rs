@@ -243,6 +243,43 @@ fn a_record_that_ends_early_has_no_value() {
     assert_eq!(groups.iter().next(), Some((vec![KeyPart::Missing], Amount::Sum(1))));
 }
 
+/// The table of events of which two have no known value.
+fn with_unknown_values(measure: Measure) -> Groups {
+    let text = FORMAT.replace("unsigned long bytes", "u64 __if_known bytes");
+    let format = Format::Tracepoint(Arc::new(EventFormat::parse("s", &text).unwrap()));
+    let event = EventType { format, ..event(0) };
+    let definition = Definition { measure, ..definition(&["comm"], Some("bytes")) };
+    let (plan, context) = (Plan::new(&definition, &event).unwrap(), Context::new(Box::new(NoKernel), 0));
+    let (mut groups, mut memo) = (Groups::new(definition), Memo::default());
+    for made in [("a", 1, 4), ("a", 1, u64::MAX), ("b", 1, u64::MAX), ("a", 1, 8)] {
+        let record = record(&event, made, &[]);
+        let input = Input { sample: Sample { event: &event, record: &record }, facts: Facts::Run(&context) };
+        groups.add(&plan, &input, &mut memo);
+    }
+    groups
+}
+
+#[test]
+fn a_value_that_is_not_known_is_in_no_sum_and_in_no_mean() {
+    let sums = with_unknown_values(Measure::Sum);
+    expect![[r#"
+        comm  bytes   share
+        a        12  100.0%
+        2 events are not added up: their `bytes` is not known"#]]
+    .assert_eq(&sums.report(None, "bytes").text());
+    let mut tables = with_unknown_values(Measure::Distribution(Buckets::log2(1)));
+    tables.merge(&with_unknown_values(Measure::Distribution(Buckets::log2(1))));
+    expect![[r#"
+        comm  count  mean  p50  p90  p99  max
+        a         4   6.0    4    8    8    8
+        b         0     -    -    -    -    -
+        4 events are not added up: their `bytes` is not known"#]]
+    .assert_eq(&tables.report(None, "").text());
+    // Tables are sorted by events, and so are their totals.
+    let rows: Vec<i128> = tables.iter().map(|(_, amount)| amount.weight()).collect();
+    assert_eq!((rows, tables.total().weight()), (vec![6, 2], 8));
+}
+
 #[test]
 fn names_that_an_event_does_not_have() {
     let errors = |definition: Definition| Plan::new(&definition, &event(0)).unwrap_err().to_string();
@@ -497,7 +534,7 @@ fn keys_and_values_of_spans_are_those_of_both_events() {
         sh          ld                 6      5  41.7%
         make        ld                 6      4  33.3%
         make        cc1                6      3  25.0%
-        1 events are not counted: their records end before the value"#]]
+        1 event is not added up: its `end.bytes` is not known"#]]
     .assert_eq(&span_groups(of.clone(), &SPANS).report(None, "count").text());
     of.keys = vec!["begin.pid".to_owned(), "open".to_owned()];
     of.value = Some("duration".to_owned());

@@ -98,6 +98,7 @@ fn column_type(name: &str, read: &Read) -> ColumnType {
 fn field_type(field: &Field) -> ColumnType {
     match field.kind {
         FieldKind::Bool => ColumnType::Bool,
+        FieldKind::NumberIfKnown => ColumnType::Int(WORD),
         _ if field.kind.is_text() => ColumnType::Text,
         kind => match (field.number(), kind.element().and_then(|element| element.int())) {
             (Some(ty), _) => ColumnType::Int(ty),

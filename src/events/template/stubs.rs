@@ -121,7 +121,7 @@ struct Property {
     module: &'static str,
     /// The name of its type.
     python: &'static str,
-    /// The types of its items, for example `[_builtins.int, ...]`; empty if it has none.
+    /// What follows the name of its type, for example `[_builtins.int, ...]` or ` | None`. Mostly empty.
     items: &'static str,
     text: String,
 }
@@ -130,7 +130,11 @@ impl Property {
     fn of_field(field: &Field) -> Property {
         let array = array_access(field).map(|array| format!("; {array}")).unwrap_or_default();
         let text = format!("C: {}{array}", field.c_type());
-        let items = if field.kind.value_type() == ValueType::Words { "[_builtins.int, ...]" } else { "" };
+        let items = match field.kind.value_type() {
+            ValueType::Words => "[_builtins.int, ...]",
+            _ if field.may_be_absent() => " | None",
+            _ => "",
+        };
         Property { name: field.name.clone(), module: "_builtins", python: python_type(field), items, text }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use super::{ElementType, EventFormat, Field, FieldKind, field::Extent, print_fmt::ctype::IntType};
+use super::{ElementType, EventFormat, Field, FieldKind, UNKNOWN_NUMBER, field::Extent, print_fmt::ctype::IntType};
 
 /// A value for a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +114,7 @@ impl EventFormat {
 fn number(field: &Field, value: &FieldInput) -> Result<i128, EncodeError> {
     let (low, high) = match (field.kind, field.number()) {
         (FieldKind::Bool, _) => (0, 1),
+        (FieldKind::NumberIfKnown, _) => (0, i128::from(UNKNOWN_NUMBER) - 1),
         (_, Some(ty)) => range(ty),
         // The callers pass no arrays.
         (_, None) => (0, 0),

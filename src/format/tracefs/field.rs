@@ -22,6 +22,12 @@ pub struct Field {
     pub kind: FieldKind,
 }
 
+/// The C type of a [`FieldKind::NumberIfKnown`] in the format of a span.
+pub const NUMBER_IF_KNOWN: &str = "u64 __if_known";
+
+/// The number that stands for a number that is not known. No time in ns is as long.
+pub const UNKNOWN_NUMBER: u64 = u64::MAX;
+
 /// The type of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
@@ -37,6 +43,8 @@ pub enum FieldKind {
     },
     /// An address.
     Pointer,
+    /// An unsigned number of 8 bytes in the record of a span that may be unknown, and is [`UNKNOWN_NUMBER`] then.
+    NumberIfKnown,
     /// An array that is stored in the field itself.
     Array(ElementType),
     /// An array elsewhere in the raw data (`__data_loc`). The field holds its offset from the start of the raw data.
@@ -69,7 +77,7 @@ impl FieldKind {
     pub fn element(self) -> Option<ElementType> {
         match self {
             FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => Some(element),
-            FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => None,
+            FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer | FieldKind::NumberIfKnown => None,
         }
     }
 
@@ -79,7 +87,7 @@ impl FieldKind {
             FieldKind::Array(_) => FieldKind::Array(element),
             FieldKind::DataLoc(_) => FieldKind::DataLoc(element),
             FieldKind::RelLoc(_) => FieldKind::RelLoc(element),
-            FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => self,
+            FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer | FieldKind::NumberIfKnown => self,
         }
     }
 
@@ -100,7 +108,7 @@ impl FieldKind {
     pub fn value_type(self) -> ValueType {
         match self {
             FieldKind::Bool => ValueType::Bool,
-            FieldKind::Int { .. } | FieldKind::Pointer => ValueType::Int,
+            FieldKind::Int { .. } | FieldKind::Pointer | FieldKind::NumberIfKnown => ValueType::Int,
             FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => match element {
                 ElementType::Char => ValueType::Str,
                 ElementType::Int { .. } | ElementType::Opaque => ValueType::Bytes,
@@ -123,8 +131,8 @@ impl ElementType {
 }
 
 impl Field {
-    /// Returns the field's value. Returns `None` if the raw data ends before the field, or if the field is a string of
-    /// user space that could not be read.
+    /// Returns the field's value. Returns `None` if the raw data ends before the field, or if the record has no value for
+    /// the field (see [`Field::may_be_absent`]).
     #[inline]
     pub fn value<'a>(&self, raw: &'a [u8]) -> Option<Value<'a>> {
         match self.kind {
@@ -133,6 +141,9 @@ impl Field {
                 Some(if signed { Value::Int(value as i64) } else { Value::Uint(value) })
             }
             FieldKind::Pointer => self.load(raw, self.size as u8, false).map(Value::Uint),
+            FieldKind::NumberIfKnown => {
+                self.load(raw, 8, false).filter(|number| *number != UNKNOWN_NUMBER).map(Value::Uint)
+            }
             FieldKind::Bool => Some(Value::Bool(*raw.get(self.offset)? != 0)),
             FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => {
                 let bytes = self.extent()?.bytes(raw)?;
@@ -163,14 +174,18 @@ impl Field {
         Some(ty.wrap(IntType::new(self.size as u8, false).load(raw, self.offset)?))
     }
 
-    /// Returns the integer type of a field that contains a number. The type may have fewer bytes than the field.
-    /// Returns `None` for all other fields, including `bool`.
+    /// Returns the integer type of a field that contains a number in all records. The type may have fewer bytes than the
+    /// field. Returns `None` for all other fields, including `bool`.
     #[inline]
     pub fn number(&self) -> Option<IntType> {
         match self.kind {
             FieldKind::Int { width, signed } => Some(IntType::new(width, signed)),
             FieldKind::Pointer => Some(IntType::new(self.size as u8, false)),
-            FieldKind::Bool | FieldKind::Array(_) | FieldKind::DataLoc(_) | FieldKind::RelLoc(_) => None,
+            FieldKind::Bool
+            | FieldKind::NumberIfKnown
+            | FieldKind::Array(_)
+            | FieldKind::DataLoc(_)
+            | FieldKind::RelLoc(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 
 use super::{
-    ElementType, Field, FieldKind, Kernel, interpreter_frames,
+    ElementType, Field, FieldKind, Kernel, NUMBER_IF_KNOWN, interpreter_frames,
     kernel_text::TextSource,
     print_fmt::{Definition, PrintFmt, PrintFmtError, ctype::IntType},
 };
@@ -294,6 +294,9 @@ fn kind(system: &str, type_text: &str, length: Option<&str>, size: usize, signed
     }
     if matches!(type_text, "bool" | "_Bool") && size == 1 {
         return FieldKind::Bool;
+    }
+    if type_text == NUMBER_IF_KNOWN && size == 8 {
+        return FieldKind::NumberIfKnown;
     }
     // In the events of system calls, each argument takes as many bytes as a register: `int dfd` has size 8. The format
     // says that all arguments are unsigned. Only the low bytes contain the caller's value; their number is the size of

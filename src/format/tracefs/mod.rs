@@ -21,7 +21,7 @@ pub use btf::{BitField, Btf};
 pub use collection::FormatCollection;
 pub use encode::{EncodeError, FieldInput};
 pub use field::Extent;
-pub use field::{Array, ElementType, Field, FieldKind};
+pub use field::{Array, ElementType, Field, FieldKind, NUMBER_IF_KNOWN, UNKNOWN_NUMBER};
 pub use filter::{Comparison, Data as FilterData, Filter, FilterError, Node as FilterNode, TextComparison};
 pub use format::{EventFormat, FormatError};
 pub use interpreter_frames::{

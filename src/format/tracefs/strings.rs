@@ -260,9 +260,10 @@ pub fn points_to_text(field: &Field) -> bool {
 }
 
 impl Field {
-    /// Returns whether records may have no value for the field: it is a string of user space, which may be unreadable.
+    /// Returns whether records may have no value for the field: it is a string of user space, which may be unreadable, or a
+    /// number that may be unknown.
     pub fn may_be_absent(&self) -> bool {
-        self.type_text == USER_TEXT
+        self.kind == FieldKind::NumberIfKnown || self.type_text == USER_TEXT
     }
 
     /// Returns whether the field has no value in a record. `bytes` is the part of the record that belongs to the field's

@@ -43,7 +43,8 @@ pub(super) fn test(node: &FilterNode, of: &mut dyn Compared) -> Result<Test, Uns
         FilterNode::All(nodes) => Ok(Test::All(all(nodes)?)),
         FilterNode::Any(nodes) => Ok(Test::Any(all(nodes)?)),
         FilterNode::Not(node) => Ok(Test::Not(Box::new(test(node, of)?))),
-        FilterNode::Number { data, ty, offset, comparison, value } => {
+        FilterNode::Number { unknown: Some(_), .. } => Err(Unsuited::UnknownNumber),
+        FilterNode::Number { data, ty, offset, comparison, value, unknown: None } => {
             let sign = if ty.signed { Sign::Signed } else { Sign::Unsigned };
             let number = of.number(*data, *offset, *ty)?;
             Ok(Test::Number { number, sign, comparison: *comparison, value: *value })

@@ -32,6 +32,7 @@ impl Reader<'_> {
                 FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => {
                     self.number(read, name).map(Part::Number)
                 }
+                FieldKind::NumberIfKnown => Err(Unsuited::Member(name.to_owned())),
                 FieldKind::Array(_) | FieldKind::DataLoc(_) | FieldKind::RelLoc(_) => self.array(field),
             },
             _ => self.number(read, name).map(Part::Number),

@@ -44,6 +44,9 @@ pub enum Unsuited {
     /// The filter reads both the begin and the end of a span.
     #[error("its filter compares fields of two events")]
     TwoEvents,
+    /// The filter reads a number that may be unknown.
+    #[error("its filter compares a number that is not always known")]
+    UnknownNumber,
     /// The unit of the histogram is too large for 64-bit divisions.
     #[error("the unit of the histogram is too large")]
     Unit(u64),

@@ -5,6 +5,7 @@ use perf_prof_events::{
     aggregate::{Align, Amount, Buckets, Definition, Distribution, Groups, Key, Measure, Order, Report},
     event::{DURATION_FIELD, EventType},
 };
+use perf_prof_format::value::ValueType;
 use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
 
@@ -136,8 +137,11 @@ impl TallyCommand for Hist {
             events.iter().find(|event| event.format.tracepoint().is_none_or(|of| of.field(DURATION_FIELD).is_none()));
         if let (false, Some(event)) = (self.is_given, without) {
             let fields = event.format.tracepoint().map(|format| format.fields()).unwrap_or_default();
-            let numbers: Vec<&str> =
-                fields.iter().filter(|field| field.number().is_some()).map(|field| &*field.name).collect();
+            let numbers: Vec<&str> = fields
+                .iter()
+                .filter(|field| field.kind.value_type() == ValueType::Int)
+                .map(|field| &*field.name)
+                .collect();
             bail!(
                 "{} has no field `{DURATION_FIELD}`: select a value with --value; its fields that are numbers: {}",
                 event.shown_name(),
@@ -173,7 +177,12 @@ impl TallyCommand for Hist {
             let key = key_line(&self.by, key);
             let separator = if key.is_empty() { "" } else { ": " };
             let plural = if of.count == 1 { "" } else { "s" };
-            lines.push(format!("{key}{separator}{} value{plural}, {}", of.count, figures.join(", ")));
+            let values = format!("{key}{separator}{} value{plural}", of.count);
+            if of.count == 0 {
+                lines.push(values);
+                continue;
+            }
+            lines.push(format!("{values}, {}", figures.join(", ")));
             lines.extend(of.text(&self.title, self.buckets).lines().map(str::to_owned));
         }
         lines.extend(groups.notes(&largest));

@@ -34,6 +34,10 @@ pub(super) fn write(span: &SpanFormat, sample: &Sample<'_>, kernel: &dyn Kernel,
         out.push(b'=');
         match field.kind {
             SpanFieldKind::Time => write_time(number(span.format.field(&field.name)), out),
+            SpanFieldKind::TimeIfKnown => match span.format.field(&field.name).and_then(|field| field.value(raw)) {
+                Some(Value::Uint(time)) => write_time(time, out),
+                _ => out.push(b'-'),
+            },
             SpanFieldKind::Address => _ = write!(out, "{:#x}", number(span.format.field(&field.name))),
             _ => _ = span.format.render_field(&field.name, raw, kernel, out),
         }

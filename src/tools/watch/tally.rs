@@ -510,6 +510,7 @@ fn print(
             });
             if let Json::Object(members) = &mut object {
                 members.extend(missing(period.shortfall.as_ref(), counted));
+                members.extend(without_value(period));
             }
             // The rows are inserted one by one into the text of the object, whose list `rows` is empty. There may be a
             // million rows. As JSON values they would take ten times the memory of their text.
@@ -551,6 +552,15 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
         members.insert("cpus_without_idle_events".into(), json!(shortfall.cpus_without_idle_events));
     }
     members
+}
+
+/// Returns a member of a JSON object: for each field, how many events are not added up, because their value is not known.
+/// `None` if there are none.
+fn without_value(period: &Period<'_>) -> Option<(String, Json)> {
+    let tables = [period.groups].into_iter().chain(period.more_sums.iter().copied());
+    let of_table = |groups: &Groups| Some((groups.definition().value.clone()?, json!(groups.skipped())));
+    let counts: Map<String, Json> = tables.filter(|groups| groups.skipped() != 0).filter_map(of_table).collect();
+    (!counts.is_empty()).then(|| ("without_value".to_owned(), Json::Object(counts)))
 }
 
 fn events(groups: &Groups) -> u64 {

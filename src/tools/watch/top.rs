@@ -85,8 +85,8 @@ impl Unit {
     fn of_field(name: &str, events: &[EventType]) -> Unit {
         let is_time = |event: &EventType| match &event.format {
             Format::Span(span) => {
-                let mut times = span.fields.iter().filter(|field| field.kind == SpanFieldKind::Time);
-                name == DURATION_FIELD || times.any(|field| field.name == name)
+                let are_times = |kind| matches!(kind, SpanFieldKind::Time | SpanFieldKind::TimeIfKnown);
+                name == DURATION_FIELD || span.fields.iter().any(|field| field.name == name && are_times(field.kind))
             }
             _ => false,
         };
@@ -158,30 +158,32 @@ impl Top {
                 [count.to_string()].into_iter().chain(times).chain([share, rate]).collect()
             }
             Of::Sums => {
-                let text =
-                    |(sum, unit): (Option<i128>, &Unit)| sum.map_or_else(|| "-".to_owned(), |sum| unit.text(sum));
-                let sums = self.sums_of(key, amount, period).into_iter().zip(&self.units).map(text);
-                let rate = period.rate(sum).zip(self.units.first()).map(|(rate, unit)| unit.rate(rate));
-                let behind = [share(sum, self::sum(all)), of_rate(rate)];
-                [count.to_string()].into_iter().chain(sums).chain(behind).collect()
+                let sums = self.sums_of(key, amount, period).into_iter().zip(&self.units);
+                let sums = sums.map(|(sum, unit)| sum.map_or_else(|| "-".to_owned(), |sum| unit.text(sum)));
+                let first = known_sum(amount);
+                let rate = first.and_then(|sum| period.rate(sum));
+                let rate = rate.zip(self.units.first()).map(|(rate, unit)| unit.rate(rate));
+                let share = first.map_or_else(|| "-".to_owned(), |sum| share(sum, self::sum(all)));
+                [count.to_string()].into_iter().chain(sums).chain([share, of_rate(rate)]).collect()
             }
         }
     }
 
-    /// Returns the sums of a key in the order of the fields. A sum is `None` if there was no room for the key in the
-    /// field's table. The kernel's tables are not read at the same moment. So a table may lack an event at the end of
-    /// an interval, which the total at the end contains.
+    /// Returns the sums of a key in the order of the fields. A sum is `None` if no event of the key has a known value of the
+    /// field, or if there was no room for the key in the field's table. The kernel's tables are not read at the same
+    /// moment. So a table may lack an event at the end of an interval, which the total at the end contains.
     fn sums_of(&self, key: &Key, amount: &Amount, period: &Period<'_>) -> Vec<Option<i128>> {
         let more = period.more_sums.iter().map(|groups| match groups.get(key) {
             Some(amount) => Some(sum(&amount)),
-            None => (groups.others().keys == 0).then_some(0),
+            None => (groups.others().keys == 0 && groups.skipped() == 0).then_some(0),
         });
-        [Some(sum(amount))].into_iter().chain(more).collect()
+        [known_sum(amount)].into_iter().chain(more).collect()
     }
 
     /// Returns the notes below the table: the number of keys that are not shown, and what is not counted.
     fn notes(&self, period: &Period<'_>, shown: &[(Key, Amount)]) -> Vec<String> {
         let mut notes = period.groups.notes(shown);
+        notes.extend(period.more_sums.iter().filter_map(|groups| groups.note_of_skipped()));
         // Each further field has its own table. If there are too many keys, the tables may keep different keys.
         if period.more_sums.iter().any(|groups| groups.others().keys != 0) && period.groups.others().keys == 0 {
             notes.push("too many keys: some sums are incomplete, and the true values may be larger".to_owned());
@@ -217,6 +219,14 @@ fn sum(amount: &Amount) -> i128 {
     match amount {
         Amount::Sum(sum) => *sum,
         Amount::Distribution(of) => of.sum,
+    }
+}
+
+/// Returns the sum of the values; `None` if no value is known.
+fn known_sum(amount: &Amount) -> Option<i128> {
+    match amount {
+        Amount::Sum(sum) => Some(*sum),
+        Amount::Distribution(of) => (of.count != 0).then_some(of.sum),
     }
 }
 
@@ -309,7 +319,10 @@ impl TallyCommand for Top {
                 match self.of {
                     Of::Counts => whole.weight().to_string(),
                     Of::Durations => milliseconds(sum(&whole)),
-                    Of::Sums => self.units.first().map_or_else(String::new, |unit| unit.text(sum(&whole))),
+                    Of::Sums => {
+                        let sum = known_sum(&whole).zip(self.units.first());
+                        sum.map_or_else(|| "-".to_owned(), |(sum, unit)| unit.text(sum))
+                    }
                 }
             });
             // A text is empty if it is not known, for example the comm of the waker of a preempted task.
@@ -350,11 +363,11 @@ impl TallyCommand for Top {
                     let sums = self.sums_of(&key, &amount, period).into_iter().map(|sum| sum.map(number));
                     let sums: Map<String, Json> = self.sums.iter().cloned().zip(sums.map(|sum| json!(sum))).collect();
                     object.insert("sums".into(), Json::Object(sums));
-                    object.insert("share".into(), ratio(sum(&amount), sum(&total)));
+                    object.insert("share".into(), json!(known_sum(&amount).map(|of| ratio(of, sum(&total)))));
                 }
             }
-            let rate = if self.of == Of::Sums { sum(&amount) } else { count };
-            object.insert("per_second".into(), json!(period.rate(rate)));
+            let rate = if self.of == Of::Sums { known_sum(&amount) } else { Some(count) };
+            object.insert("per_second".into(), json!(rate.and_then(|rate| period.rate(rate))));
             object.extend(missing_of(&key, period).map(|missing| ("missing_time".to_owned(), number(missing))));
             Json::Object(object)
         };

@@ -66,20 +66,20 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         .one_of(|| texts(["read", "write", "flush", "discard", "secure-erase", "zone", "other"]), ""),
         Field::uint("sector", "its first sector, in units of 512 bytes", |span| largest(span).uint("sector")),
         Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
-        Field::time(
+        Field::time_if_known(
             "queued",
-            "ns until it was issued to the device, without the time in `flush`; 0 if that is not known, as for `FF`",
-            |span| Times::of(span).queued,
+            "ns until it was issued to the device, without the time in `flush`; None if that is not known, as for `FF`",
+            |span| Times::of(span)?.queued,
         ),
-        Field::time(
+        Field::time_if_known(
             "flush",
-            "ns for which a write waited for flushes of the device, before and after its data",
-            |span| Times::of(span).flush,
+            "ns for which a write waited for flushes of the device, before and after its data; None if that is not known",
+            |span| Some(Times::of(span)?.flush),
         ),
-        Field::time(
+        Field::time_if_known(
             "device",
-            "ns from its issue to its completion, without the time in `flush`; 0 if that is not known",
-            |span| Times::of(span).device,
+            "ns from its issue to its completion, without the time in `flush`; None if that is not known",
+            |span| Some(Times::of(span)?.device),
         ),
         Field::text("comm", "name of the thread that asked for it", |span| span.begin().text("comm").into()),
         Field::int(
@@ -111,20 +111,21 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
 const OWN_FLUSH: &str = "dev";
 
 /// The parts of a request's duration, in ns.
-#[derive(Default)]
 struct Times {
-    queued: u64,
+    /// `None` for a flush of the block layer: no event says when its wait in the queue began.
+    queued: Option<u64>,
     flush: u64,
     device: u64,
 }
 
 impl Times {
-    fn of(span: &SpanView<'_>) -> Times {
+    /// Returns the parts; `None` if no issue of the request was seen.
+    fn of(span: &SpanView<'_>) -> Option<Times> {
         let begin = span.begin();
         if is_own_flush(&begin) {
-            return Times { device: span.duration(), ..Times::default() };
+            return Some(Times { queued: None, flush: 0, device: span.duration() });
         }
-        let Some(issue) = issue(span) else { return Times::default() };
+        let issue = issue(span)?;
         let since_begin = |part: PartView<'_>| part.time().saturating_sub(begin.time());
         let until_issue = since_begin(issue);
         let flush_before = match is_flushed_before(span) {
@@ -134,7 +135,8 @@ impl Times {
         let on_device = span.duration().saturating_sub(until_issue);
         let with_data = span.note("block_rq_complete");
         let flush_after = with_data.map_or(0, |data| span.duration().saturating_sub(since_begin(data))).min(on_device);
-        Times { queued: until_issue - flush_before, flush: flush_before + flush_after, device: on_device - flush_after }
+        let (queued, flush) = (until_issue - flush_before, flush_before + flush_after);
+        Some(Times { queued: Some(queued), flush, device: on_device - flush_after })
     }
 }
 
@@ -250,7 +252,7 @@ mod tests {
 
     /// Runs the source on samples of requests to `sector`: event, time in ms, number of sectors, and `rwbs`. Returns, for
     /// each span in ms: its duration, and how long it was queued, waited for a flush, and was on the device.
-    fn times(sector: i64, samples: &[(&str, u64, i64, &str)]) -> Vec<[u64; 4]> {
+    fn times(sector: i64, samples: &[(&str, u64, i64, &str)]) -> Vec<(u64, [Option<u64>; 3])> {
         let events = [START, "block:block_rq_issue", "block:block_rq_insert", COMPLETE, DISCARDS[2]];
         let events = events.map(|name| MadeEvent { name, fields: FIELDS, print: "\"\"" });
         let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
@@ -268,13 +270,12 @@ mod tests {
                 [("dev", 1), ("sector", sector), ("nr_sector", nr_sector), ("rwbs", i64::from_le_bytes(bytes))];
             spans.extend(run.spans(&[MadeSample { event, tid: 7, cpu: 0, time: ms * 1_000_000, fields: &fields }]));
         }
-        let part = |line: &str, field: &str| -> u64 {
-            let value = line.split(' ').find_map(|word| word.strip_prefix(field)?.strip_prefix('='));
-            value.unwrap().parse::<u64>().unwrap() / 1_000_000
+        let part = |line: &str, field: &str| -> Option<u64> {
+            let value = line.split(' ').find_map(|word| word.strip_prefix(field)?.strip_prefix('=')).unwrap();
+            (value != "-").then(|| value.parse::<u64>().unwrap() / 1_000_000)
         };
         let times = |(line, span): (&String, &MadeSpan)| {
-            let [queued, flush, device] = ["queued", "flush", "device"].map(|field| part(line, field));
-            [(span.end - span.begin) / 1_000_000, queued, flush, device]
+            ((span.end - span.begin) / 1_000_000, ["queued", "flush", "device"].map(|field| part(line, field)))
         };
         spans.iter().zip(&run.delivered).map(times).collect()
     }
@@ -285,8 +286,10 @@ mod tests {
         let own = |events: &[(&'static str, u64)]| {
             times(8, &events.iter().map(|&(event, ms)| (event, ms, 0, "FF")).collect::<Vec<_>>())
         };
-        assert_eq!(own(&[(issue, 1), (COMPLETE, 5), (issue, 6), (COMPLETE, 7)]), [[4, 0, 0, 4], [1, 0, 0, 1]]);
-        assert_eq!(own(&[(issue, 1), (requeue, 2), (issue, 3), (COMPLETE, 5)]), [[2, 0, 0, 2]]);
+        // No event says how long it was queued.
+        let on_device = |ms| (ms, [None, Some(0), Some(ms)]);
+        assert_eq!(own(&[(issue, 1), (COMPLETE, 5), (issue, 6), (COMPLETE, 7)]), [on_device(4), on_device(1)]);
+        assert_eq!(own(&[(issue, 1), (requeue, 2), (issue, 3), (COMPLETE, 5)]), [on_device(2)]);
     }
 
     #[test]
@@ -295,15 +298,16 @@ mod tests {
         let data = |ms, rwbs| [(insert, ms, 2, rwbs), (issue, ms + 1, 2, rwbs), (COMPLETE, ms + 3, 2, rwbs)];
         // A flush before the data, and one after it.
         let both = [&[(START, 1, 2, "FWFSM")], &data(11, "WSM")[..], &[(COMPLETE, 19, 0, "WSM")]].concat();
-        assert_eq!(times(8, &both), [[18, 1, 15, 2]]);
+        let known = |ms, parts: [u64; 3]| (ms, parts.map(Some));
+        assert_eq!(times(8, &both), [known(18, [1, 15, 2])]);
         // For a write to sector 0, only the first completion can be distinguished from that of a flush.
-        assert_eq!(times(0, &both), [[13, 1, 10, 2]]);
+        assert_eq!(times(0, &both), [known(13, [1, 10, 2])]);
         // A flush only after the data, because the device has no FUA.
         let after = [&[(START, 1, 2, "WFS")], &data(2, "WS")[..], &[(COMPLETE, 9, 0, "WS")]].concat();
-        assert_eq!(times(8, &after), [[8, 2, 4, 2]]);
+        assert_eq!(times(8, &after), [known(8, [2, 4, 2])]);
         // The device has FUA, so there is one completion.
-        assert_eq!(times(8, &[&[(START, 1, 2, "WFS")], &data(2, "WFS")[..]].concat()), [[4, 2, 0, 2]]);
+        assert_eq!(times(8, &[&[(START, 1, 2, "WFS")], &data(2, "WFS")[..]].concat()), [known(4, [2, 0, 2])]);
         // The flush before the data failed, so the data was never issued.
-        assert_eq!(times(8, &[(START, 1, 2, "FWS"), (COMPLETE, 5, 2, "WS")]), [[4, 0, 0, 0]]);
+        assert_eq!(times(8, &[(START, 1, 2, "FWS"), (COMPLETE, 5, 2, "WS")]), [(4, [None; 3])]);
     }
 }

@@ -334,6 +334,15 @@ impl Field {
         Field::new(name, about, ComputeField::Time(value))
     }
 
+    /// A time in ns, or `None` if it is not known.
+    pub const fn time_if_known(
+        name: &'static str,
+        about: &'static str,
+        value: fn(&SpanView<'_>) -> Option<u64>,
+    ) -> Field {
+        Field::new(name, about, ComputeField::TimeIfKnown(value))
+    }
+
     /// An address.
     pub const fn address(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
         Field::new(name, about, ComputeField::Address(value))

@@ -31,13 +31,15 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
     fields: &[
         Field::function(),
         Field::address("timer", "its address", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
-        Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
-            start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))
+        Field::time_if_known("waited", "ns from its start until the function ran; None if no start was seen", |span| {
+            start(span).map(|start| span.begin().time().saturating_sub(start.time()))
         }),
         // `now` and `expires` are times of the timer's clock, which may not be the perf clock.
-        Field::time("late", "ns after its time at which the function ran; 0 if no start was seen", |span| {
-            start(span).map_or(0, |start| span.begin().int("now").saturating_sub(start.int("expires")).max(0) as u64)
-        }),
+        Field::time_if_known(
+            "late",
+            "ns after its time at which the function ran; None if no start was seen",
+            |span| start(span).map(|start| span.begin().int("now").saturating_sub(start.int("expires")).max(0) as u64),
+        ),
         Field::int("starter_pid", "thread id of the task that started it; -1 if this is not known", |span| {
             starter(span).map_or(-1, |start| start.tid().into())
         }),
@@ -102,7 +104,7 @@ mod tests {
             [
                 "0.000030 ms function=0xabc timer=0x10 waited=90 late=40 starter_pid=5000007 starter_comm=<...>",
                 "0.000020 ms function=0xdef timer=0x10 waited=10 late=1 starter_pid=5000008 starter_comm=<...>",
-                "0.000001 ms function=0xdef timer=0x20 waited=0 late=0 starter_pid=-1 starter_comm=",
+                "0.000001 ms function=0xdef timer=0x20 waited=- late=- starter_pid=-1 starter_comm=",
             ]
         );
         assert_eq!(run.counts(), [3, 3, 0, 0]);

@@ -41,8 +41,8 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
         .is(SpanOrigin::Key(1))
         .one_of(|| texts(NAMES), ""),
         Field::int("vec", "its number", |span| span.key(1)).is(SpanOrigin::Key(1)),
-        Field::time("waited", "ns from its first raise until it ran; 0 if no raise was seen", |span| {
-            span.note("softirq_raise").map_or(0, |raise| span.begin().time().saturating_sub(raise.time()))
+        Field::time_if_known("waited", "ns from its first raise until it ran; None if no raise was seen", |span| {
+            span.note("softirq_raise").map(|raise| span.begin().time().saturating_sub(raise.time()))
         }),
     ],
     ends_soon: false,
@@ -88,7 +88,7 @@ mod tests {
             [
                 "0.000020 ms name=NET_RX vec=3 waited=100",
                 "0.000020 ms name=NET_RX vec=3 waited=20",
-                "0.000001 ms name=NET_RX vec=3 waited=0",
+                "0.000001 ms name=NET_RX vec=3 waited=-",
             ]
         );
         assert_eq!(run.counts(), [3, 3, 0, 0]);
@@ -101,7 +101,7 @@ mod tests {
         assert!(run.spans(&[sample(raise, 0, 100, 9), sample(entry, 0, 150, 1)]).is_empty());
         run.lost();
         let spans = run.spans(&[sample(exit, 0, 190, 1), sample(entry, 0, 200, 9), sample(exit, 0, 202, 9)]);
-        assert_eq!(spans, ["0.000002 ms name=RCU vec=9 waited=0"]);
+        assert_eq!(spans, ["0.000002 ms name=RCU vec=9 waited=-"]);
         assert_eq!(run.counts(), [2, 1, 1, 1]);
     }
 
@@ -111,6 +111,6 @@ mod tests {
         let (begin, end) = (entry.name, exit.name);
         let mut run = MadeRun::start(&SOFTIRQ, "softirq", &[entry, exit]);
         let spans = run.spans(&[sample(begin, 0, 1, 77), sample(end, 0, 4, 77)]);
-        assert_eq!(spans, ["0.000003 ms name=77 vec=77 waited=0"]);
+        assert_eq!(spans, ["0.000003 ms name=77 vec=77 waited=-"]);
     }
 }

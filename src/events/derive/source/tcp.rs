@@ -69,8 +69,8 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         Field::text("comm", "name of this task; empty if it is not known", |span| {
             owner(span).map_or(b"".into(), |part| span.comm(&part))
         }),
-        Field::time("connect", "ns until the connection was established; 0 if it never was", |span| {
-            established(span).map_or(0, |part| part.time().saturating_sub(span.begin().time()))
+        Field::time_if_known("connect", "ns until the connection was established; None if it never was", |span| {
+            established(span).map(|part| part.time().saturating_sub(span.begin().time()))
         }),
         Field::text("states", "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000", states),
         Field::uint("retransmits", "packets that were sent again", |span| span.count("tcp_retransmit_skb")),

@@ -32,8 +32,8 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         Field::text("workqueue", "name of the work queue; empty if it was not seen how the work was queued", |span| {
             queued(span).map_or(b"".into(), |queued| queued.text("workqueue").into())
         }),
-        Field::time("waited", "ns for which it was queued; 0 if this was not seen", |span| {
-            queued(span).map_or(0, |queued| span.begin().time().saturating_sub(queued.time()))
+        Field::time_if_known("waited", "ns for which it was queued; None if this was not seen", |span| {
+            queued(span).map(|queued| span.begin().time().saturating_sub(queued.time()))
         }),
         Field::int("queuer_pid", "thread id of the task that queued it; -1 if this is not known", |span| {
             queuer(span).map_or(-1, |queued| queued.tid().into())

@@ -59,6 +59,8 @@ pub enum SpanFieldKind {
     Address,
     /// A time in ns: an unsigned 64-bit number.
     Time,
+    /// A time in ns that may be unknown. A span without a value is not added up.
+    TimeIfKnown,
     /// Text.
     Text,
     /// Text from user space. A value may be missing because it could not be read.
@@ -86,6 +88,8 @@ pub enum ComputeField {
     Uint(fn(&SpanView<'_>) -> u64),
     /// A time in ns.
     Time(fn(&SpanView<'_>) -> u64),
+    /// A time in ns. The function returns `None` if the time is not known.
+    TimeIfKnown(fn(&SpanView<'_>) -> Option<u64>),
     /// Text. It ends at its first NUL.
     Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
     /// Text that depends only on a number of the span, such as the name of a system call. The first function returns the
@@ -106,6 +110,7 @@ impl ComputeField {
             ComputeField::Address(_) => SpanFieldKind::Address,
             ComputeField::Uint(_) => SpanFieldKind::Uint,
             ComputeField::Time(_) => SpanFieldKind::Time,
+            ComputeField::TimeIfKnown(_) => SpanFieldKind::TimeIfKnown,
             ComputeField::Text(_) | ComputeField::TextOfNumber(..) => SpanFieldKind::Text,
             ComputeField::UserText(..) => SpanFieldKind::UserText,
             ComputeField::Words(_) => SpanFieldKind::Words,
@@ -137,13 +142,14 @@ impl SpanField {
         SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields), origin: None }
     }
 
-    /// Returns the value of the field in a span; `None` if the record of the begin ends before it.
+    /// Returns the value of the field in a span; `None` if it is not known, or if the record of the begin ends before it.
     pub(super) fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
         match &self.source {
             SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),
             SpanFieldSource::Computed(
                 ComputeField::Uint(compute) | ComputeField::Address(compute) | ComputeField::Time(compute),
             ) => Some(SpanValue::Uint(compute(view))),
+            SpanFieldSource::Computed(ComputeField::TimeIfKnown(compute)) => compute(view).map(SpanValue::Uint),
             SpanFieldSource::Computed(ComputeField::Text(compute)) => Some(SpanValue::Bytes(compute(view))),
             SpanFieldSource::Computed(ComputeField::TextOfNumber(number, compute)) => {
                 Some(SpanValue::Bytes(compute(view, number(view))))

@@ -23,7 +23,7 @@ use perf_prof_format::{
         PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
     record::SampleLayout,
-    tracefs::{EventFormat, Filter, FormatError, USER_TEXT},
+    tracefs::{EventFormat, Filter, FormatError, NUMBER_IF_KNOWN, UNKNOWN_NUMBER, USER_TEXT},
 };
 
 use self::field::SpanValue;
@@ -187,6 +187,7 @@ impl SpanFormat {
                 }
                 SpanFieldKind::Int => ("s64", 8, 1, "%lld", format!("REC->{name}")),
                 SpanFieldKind::Uint | SpanFieldKind::Time => ("u64", 8, 0, "%llu", format!("REC->{name}")),
+                SpanFieldKind::TimeIfKnown => (NUMBER_IF_KNOWN, 8, 0, "%llu", format!("REC->{name}")),
                 SpanFieldKind::Address => ("u64", 8, 0, "0x%llx", format!("REC->{name}")),
             };
             text += &format!("\tfield:{c_type} {name};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n");
@@ -459,6 +460,7 @@ impl SpanFormat {
                 }
                 (_, Some(SpanValue::Int(value))) => value.to_ne_bytes(),
                 (_, Some(SpanValue::Uint(value))) => value.to_ne_bytes(),
+                (SpanFieldKind::TimeIfKnown, _) => UNKNOWN_NUMBER.to_ne_bytes(),
                 _ => [0; 8],
             };
             put(out, start + FIELDS + 8 * at, &value);

@@ -35,6 +35,8 @@ pub enum Node {
         comparison: Comparison,
         /// The number, in two's complement.
         value: u64,
+        /// The number that the field contains if its value is not known. Neither a comparison with it nor its opposite holds.
+        unknown: Option<u64>,
     },
     /// Compares a text field with a string.
     Text {
@@ -184,7 +186,8 @@ impl Filter {
     }
 
     /// Returns whether a sample passes the filter. `raw` is the sample's raw data, `cpu` the CPU on which it was taken.
-    /// If the filter needs a field and the raw data ends before this field, the sample does not pass.
+    /// If the filter needs a field and the raw data ends before this field, or its value is not known, the sample does not
+    /// pass.
     #[inline]
     pub fn passes(&self, raw: &[u8], cpu: Option<u32>) -> bool {
         self.0.holds(&[raw, &[], &[]], cpu).unwrap_or(false)
@@ -215,7 +218,7 @@ impl Filter {
 }
 
 /// Joins the results of several nodes. Returns `decisive` if one of them is `decisive` (false for "and", true for
-/// "or"). Returns `None` if none is, and the data ends before the field of a node. Otherwise returns the opposite of
+/// "or"). Returns `None` if none is, and the field of a node has no value. Otherwise returns the opposite of
 /// `decisive`.
 fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
     let mut answer = Some(!decisive);
@@ -268,8 +271,9 @@ impl Node {
             Node::All(nodes) => joined(nodes, false, data, cpu),
             Node::Any(nodes) => joined(nodes, true, data, cpu),
             Node::Not(node) => node.holds(data, cpu).map(|holds| !holds),
-            Node::Number { data: of, ty, offset, comparison, value } => {
-                Some(comparison.holds(ty.load(data[*of as usize], *offset)?, *value, ty.signed))
+            Node::Number { data: of, ty, offset, comparison, value, unknown } => {
+                let number = ty.load(data[*of as usize], *offset).filter(|number| Some(*number) != *unknown)?;
+                Some(comparison.holds(number, *value, ty.signed))
             }
             Node::Cpu { comparison, value } => Some(comparison.holds(cpu?.into(), *value, false)),
             Node::Text { data: of, extent, comparison, value } => {

@@ -2,7 +2,7 @@
 
 use super::{Comparison, Data, FilterError, Node, TextComparison};
 use crate::{
-    tracefs::{EventFormat, Field, print_fmt::ctype::IntType},
+    tracefs::{EventFormat, Field, FieldKind, UNKNOWN_NUMBER, print_fmt::ctype::IntType},
     value::ValueType,
 };
 
@@ -118,7 +118,8 @@ impl<'a> Parser<'a> {
         };
         let (value, quoted) = self.value()?;
         if let (Scope::Pair { .. }, "duration") = (self.scope, name) {
-            return compare_number(Data::Span, name, IntType::new(8, false), 0, operator, value, quoted);
+            let duration = NumberAt { name, ty: IntType::new(8, false), offset: 0, unknown: None };
+            return compare_number(Data::Span, &duration, operator, value, quoted);
         }
         if let Some((data, field)) = self.scope.field_of_span(name) {
             return compare_field(data, field, operator, value, quoted);
@@ -190,18 +191,26 @@ fn compare_field(data: Data, field: &Field, operator: &str, value: &str, quoted:
         }
         ValueType::Int | ValueType::Bool => {
             let ty = IntType::new(field.size as u8, field.signed);
-            compare_number(data, &field.name, ty, field.offset, operator, value, quoted)
+            let unknown = (field.kind == FieldKind::NumberIfKnown).then_some(UNKNOWN_NUMBER);
+            let number = NumberAt { name: &field.name, ty, offset: field.offset, unknown };
+            compare_number(data, &number, operator, value, quoted)
         }
         ValueType::Bytes | ValueType::Words => Err(FilterError::NotRecorded { field: name(), why: "it is an array" }),
     }
 }
 
-/// Returns the node that compares the number at this offset of the data with `value`.
-fn compare_number(
-    data: Data,
-    name: &str,
+/// A number in the data.
+struct NumberAt<'a> {
+    name: &'a str,
     ty: IntType,
     offset: usize,
+    unknown: Option<u64>,
+}
+
+/// Returns the node that compares a number in the data with `value`.
+fn compare_number(
+    data: Data,
+    &NumberAt { name, ty, offset, unknown }: &NumberAt<'_>,
     operator: &str,
     value: &str,
     quoted: bool,
@@ -217,7 +226,7 @@ fn compare_number(
         (false, true) => signed(value),
         (false, false) => unsigned(value),
     };
-    Ok(Node::Number { data, ty, offset, comparison, value: number.ok_or_else(wrong)? })
+    Ok(Node::Number { data, ty, offset, comparison, value: number.ok_or_else(wrong)?, unknown })
 }
 
 fn number_comparison(field: &str, operator: &str) -> Result<Comparison, FilterError> {

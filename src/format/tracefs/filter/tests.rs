@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
+use crate::tracefs::UNKNOWN_NUMBER;
 
 const FORMAT: &str = "name: e\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:char comm[8];\toffset:8;\tsize:8;\tsigned:0;\n\
@@ -56,6 +57,25 @@ fn filters_accept_and_reject_samples() {
     // A truncated sample does not pass a filter that needs a missing field.
     let filter = Filter::parse("!(prio == 1)", &format()).unwrap();
     assert!(!filter.passes(&raw()[..18], None));
+}
+
+#[test]
+fn neither_a_comparison_with_an_unknown_number_nor_its_opposite_holds() {
+    let text =
+        FORMAT.replace("u64 args[2]", "u64 __if_known args").replace("offset:40;\tsize:16", "offset:40;\tsize:8");
+    let format = EventFormat::parse("s", &text).unwrap();
+    let passes = |number: u64, filter: &str| {
+        let mut raw = raw();
+        raw[40..48].copy_from_slice(&number.to_ne_bytes());
+        Filter::parse(filter, &format).unwrap().passes(&raw, None)
+    };
+    for (filter, of_four) in
+        [("args == 4", true), ("!(args == 4)", false), ("args != 4", false), ("args > 3", true), ("!(args > 4)", true)]
+    {
+        assert_eq!((passes(4, filter), passes(UNKNOWN_NUMBER, filter)), (of_four, false), "{filter}");
+    }
+    // What does not depend on the number is decided.
+    assert!(passes(UNKNOWN_NUMBER, "args == 4 || prio == -5") && passes(UNKNOWN_NUMBER, "!(args == 4 && prio == 1)"));
 }
 
 fn check(filter: &str, expected: Expect) {

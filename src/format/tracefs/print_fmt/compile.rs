@@ -12,7 +12,7 @@ use super::{
     spec::{self, Part, Size},
     types::{Element, TEXT, Type, binary, cast, element, folded, indexed, pointee, scale, type_of, wrapped},
 };
-use crate::tracefs::{Extent, Field};
+use crate::tracefs::{Extent, Field, FieldKind};
 
 /// The maximum number of expressions in a compiled print format. Each use of a local variable is replaced by its value,
 /// so a chain of variables could double the number with each variable.
@@ -270,6 +270,9 @@ impl<'c, 't> Compiler<'c, 't> {
                 let field = self.field(member)?;
                 if let Some(extent) = field.extent() {
                     return Ok((Expr::Data(extent), Type::Pointer(Element::Int(element(field)))));
+                }
+                if field.kind == FieldKind::NumberIfKnown {
+                    return Ok((Expr::LoadIfKnown(field.offset), Type::Int(IntType::ULONG)));
                 }
                 let ty = match field.kind.is_address() {
                     true => Type::Pointer(pointee(&field.type_text)),

@@ -6,7 +6,7 @@ use super::{
     functions::Function,
 };
 use crate::tracefs::{
-    BitField, Kernel,
+    BitField, Kernel, UNKNOWN_NUMBER,
     field::{Extent, up_to_nul},
 };
 
@@ -33,6 +33,8 @@ pub(super) enum Expr {
         offset: usize,
         ty: IntType,
     },
+    /// The number of a [`FieldKind::NumberIfKnown`] at this offset.
+    LoadIfKnown(usize),
     Data(Extent),
     DataLen(Extent),
     /// An enumerator or a variable of the kernel.
@@ -80,6 +82,9 @@ impl Expr {
         Some(match self {
             Expr::Int(value) => *value,
             Expr::Load { offset, ty } => ty.load(cx.raw, *offset)?,
+            Expr::LoadIfKnown(offset) => {
+                IntType::ULONG.load(cx.raw, *offset).filter(|number| *number != UNKNOWN_NUMBER)?
+            }
             Expr::DataLen(extent) => extent.len(cx.raw)?,
             Expr::Name(name) => match cx.kernel.constant(name) {
                 Some(constant) => constant as u64,

@@ -16,6 +16,9 @@ pub(super) const MAX_TEXT: usize = 64 * 1024;
 /// The text that is shown instead of a value that is not known.
 const UNKNOWN: &[u8] = b"?";
 
+/// The same for a number of a span that may be unknown.
+const NO_NUMBER: &[u8] = b"-";
+
 impl PrintFmt {
     /// Appends the text of an event.
     pub(super) fn render(&self, cx: Context<'_>, out: &mut Vec<u8>) {
@@ -34,12 +37,12 @@ impl PrintFmt {
 }
 
 impl Conversion {
-    /// Appends the value's text, or `?` if the value is not known.
+    /// Appends the value's text. If the value is not known, appends `-` for a number that may be unknown, else `?`.
     pub(super) fn render(&self, cx: Context<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         if self.try_render(cx, out).is_none() {
             out.truncate(start);
-            out.extend(UNKNOWN);
+            out.extend(if matches!(self.value, Expr::LoadIfKnown(_)) { NO_NUMBER } else { UNKNOWN });
         }
     }
 

@@ -125,7 +125,10 @@ impl Aggregator {
     fn text(&self, top: Option<usize>) -> String {
         let groups = self.groups.lock();
         let text = match groups.total() {
-            Amount::Distribution(of) if groups.definition().keys.is_empty() => of.text(&self.unit, groups.buckets()),
+            Amount::Distribution(of) if groups.definition().keys.is_empty() => {
+                let note = groups.note_of_skipped().map_or_else(String::new, |note| format!("\n{note}"));
+                of.text(&self.unit, groups.buckets()) + &note
+            }
             _ => groups.report(top, &self.unit).text(),
         };
         match self.fed_by.shortfall() {
@@ -303,7 +306,8 @@ impl Aggregator {
         let note = self.fed_by.shortfall().map(|shortfall| shortfall.note());
         match groups.total() {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => {
-                of.html(&self.unit, groups.buckets()) + &note.map_or_else(String::new, |note| note_html(&note))
+                let notes = groups.note_of_skipped().into_iter().chain(note).map(|note| note_html(&note));
+                of.html(&self.unit, groups.buckets()) + &notes.collect::<String>()
             }
             _ => {
                 let mut report = groups.report(None, &self.unit);

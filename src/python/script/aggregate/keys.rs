@@ -80,8 +80,8 @@ pub fn amount_object<'py>(
     }
 }
 
-/// A distribution in a pickle: count, sum, min, max, below, above, and each range with its count.
-type DistributionParts = (u64, i128, Option<i128>, Option<i128>, u64, u64, Vec<(u32, u64)>);
+/// A distribution in a pickle: count, events without a value, sum, min, max, below, above, and each range with its count.
+type DistributionParts = (u64, u64, i128, Option<i128>, Option<i128>, u64, u64, Vec<(u32, u64)>);
 
 /// Returns an amount in the form that a pickle contains.
 pub fn amount_parts<'py>(py: Python<'py>, amount: &Amount) -> PyResult<Bound<'py, PyAny>> {
@@ -89,7 +89,8 @@ pub fn amount_parts<'py>(py: Python<'py>, amount: &Amount) -> PyResult<Bound<'py
         Amount::Sum(sum) => Ok(sum.into_pyobject(py)?.into_any()),
         Amount::Distribution(of) => {
             let ranges: Vec<(u32, u64)> = of.ranges().collect();
-            let parts: DistributionParts = (of.count, of.sum, of.min, of.max, of.below, of.above, ranges);
+            let parts: DistributionParts =
+                (of.count, of.without_value, of.sum, of.min, of.max, of.below, of.above, ranges);
             Ok(parts.into_pyobject(py)?.into_any())
         }
     }
@@ -100,9 +101,10 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     if let Ok(sum) = parts.extract::<i128>() {
         return Ok(Amount::Sum(sum));
     }
-    let (count, sum, min, max, below, above, ranges): DistributionParts = parts.extract()?;
+    let (count, without_value, sum, min, max, below, above, ranges): DistributionParts = parts.extract()?;
     let mut of = Distribution::default();
-    (of.count, of.sum, of.min, of.max, of.below, of.above) = (count, sum, min, max, below, above);
+    (of.count, of.without_value, of.sum, of.min, of.max) = (count, without_value, sum, min, max);
+    (of.below, of.above) = (below, above);
     for (range, count) in ranges {
         // Without this check, a damaged pickle could make the process use much memory.
         if range > Buckets::MAX_RANGE {

@@ -55,7 +55,7 @@ impl FieldReader {
             FieldKind::Array(_) => Some(Place::Here),
             FieldKind::DataLoc(_) => Some(Place::DataLoc),
             FieldKind::RelLoc(_) => Some(Place::RelLoc),
-            FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => None,
+            FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer | FieldKind::NumberIfKnown => None,
         };
         // perf's rule for text: an element has one byte according to its C type (TEP_FIELD_IS_STRING in the manual page
         // of libtraceevent).
