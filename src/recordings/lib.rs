@@ -14,7 +14,7 @@
 //! * the order of records: `order/merge.rs` (files), `order/sequential/mod.rs` (pipes and zstd); times in which a ring
 //!   was losing events: `order/gaps.rs`
 //! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the index that `perf-prof record` stores:
-//!   `write/block_index.rs` (making it), `index/trailer.rs` (its bytes)
+//!   `write/block_index.rs` (making it), `index/trailer.rs` (its bytes, and the hardware queues of block devices)
 //! * where `--jobs` divides a recording: `index/shards.rs`
 //! * whose recordings are read, and how much memory this may take: `limits.rs`; it is checked in `order/merge.rs`
 //!   (records) and `format/` (descriptions)
@@ -50,7 +50,7 @@ pub use format::user_records::{
 pub use index::blocks::{BLOCK, Block, BlockIndex};
 pub use index::shards;
 pub use index::side_band::SideBand;
-pub use index::trailer::StoredIndex;
+pub use index::trailer::{BlockDevice, StoredIndex};
 pub use input::random_access::Input;
 pub use limits::{Owner, ReadLimits};
 pub use recording::{RecordedEvent, Recording};

@@ -33,7 +33,7 @@ use super::{
         blocks::{self, BlockIndex, IndexInput, Indexed},
         compressed::{self, CompressedIndex},
         side_band::ROOM,
-        trailer::StoredIndex,
+        trailer::{BlockDevice, StoredIndex},
     },
     input::{
         directory,
@@ -96,7 +96,7 @@ pub struct Recording {
     layouts: Arc<Layouts>,
     /// The memory that reading the records may take.
     pub(crate) limit: MemoryLimit,
-    /// The stored block indexes of files that were not opened yet.
+    /// The stored block indexes of files that were not opened yet, and the block devices.
     blocks: StoredIndex,
     data: Data,
 }
@@ -364,6 +364,11 @@ impl Recording {
         let (name, blocks) = (limit.name().to_owned(), StoredIndex::default());
         let lacks_records = false;
         Recording { name, order, events, features, kernel, aux, warnings, lacks_records, layouts, limit, blocks, data }
+    }
+
+    /// Returns the block devices of the recorded machine. Empty if the recorder did not store them.
+    pub fn block_devices(&self) -> &[BlockDevice] {
+        &self.blocks.devices
     }
 
     /// Returns the layouts. They are needed to find the event and the time of each record.

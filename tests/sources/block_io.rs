@@ -1,6 +1,6 @@
 //! The source `block-io`, on requests of known sectors and sizes to a loop device.
 
-use std::{ffi::OsStr, path::Path};
+use std::{ffi::OsStr, path::Path, process::Command};
 
 use super::{command_live_and_recorded, replay, rows};
 use crate::harness::{
@@ -350,4 +350,95 @@ fn a_time_in_the_queue_that_is_not_known_is_no_value_anywhere() {
         "{}",
         replayed.stdout
     );
+}
+
+/// A program that flushes a device 20 times, from two CPUs in turn.
+const SYNCS_OF_TWO_CPUS: &str = "
+import os, sys
+device = os.open(sys.argv[1], os.O_RDWR)
+cpus = sorted(os.sched_getaffinity(0))
+for at in range(20):
+    os.sched_setaffinity(0, {cpus[at % 2]})
+    os.pwrite(device, b'x' * 4096, 4096 * at)
+    os.fsync(device)
+";
+
+/// Changes `rwbs` of every second end of a flush of the device in a recording, so that replays do not see this end. Returns
+/// the number of ends of which they see nothing, and that of the others.
+fn hide_ends_of_flushes(path: &Path, dev: u32) -> [u64; 2] {
+    // When a flush ends, its sector is the largest number, and nr_sector and error are 0. The text of rwbs follows. The
+    // device is 8 bytes before the sector.
+    let mut bytes = std::fs::read(path).unwrap();
+    let is_end = |at: &usize| {
+        let after = &bytes[at + 8..];
+        bytes[*at..].starts_with(&dev.to_ne_bytes())
+            && after.starts_with(&[[0xff; 8], [0; 8]].concat())
+            && after[16..24].windows(3).any(|rwbs| rwbs == b"FF\0")
+    };
+    let ends: Vec<usize> = (0..bytes.len() - 40).filter(is_end).collect();
+    let hidden: Vec<usize> = ends.iter().step_by(2).copied().collect();
+    for at in &hidden {
+        let rwbs = at + 24 + bytes[at + 24..].iter().position(|byte| *byte == b'F').unwrap();
+        bytes[rwbs..rwbs + 2].copy_from_slice(b"--");
+    }
+    std::fs::write(path, bytes).unwrap();
+    [hidden.len(), ends.len() - hidden.len()].map(|count| count as u64)
+}
+
+/// With one queue, each issue of a flush shows that the flush before is over, whatever CPU issues it.
+#[test]
+fn a_replay_knows_how_many_queues_a_device_had() {
+    needs([Need::Tracefs, Need::LoopDevices, Need::TwoCpus]);
+    let _awake = Awake::new();
+    let folder = tempfile::tempdir().unwrap();
+    let [image, path, older] = ["image", "events.data", "older.data"].map(|name| folder.path().join(name));
+    std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let device = LoopDevice::new(&image);
+    let number: u32 = device.0.strip_prefix("/dev/loop").unwrap().parse().unwrap();
+    let mut record = perf_prof(&["record", "-q", "-a", "-e", "block-io", "-o"]);
+    let recorded = record.arg(&path).args(["--", "python3", "-c", SYNCS_OF_TWO_CPUS, &device.0]).output().unwrap();
+    assert!(recorded.status.success(), "{}", said(&recorded));
+    let [hidden, seen] = hide_ends_of_flushes(&path, 7 << 20 | number);
+    assert_eq!(hidden + seen, 20);
+    let flushes = |path: &Path| {
+        let mut top = perf_prof(&["top", "--json", &format!("block-io/dev=7:{number},rwbs=FF/"), "--input"]);
+        objects(&stdout(&top.arg(path).output().unwrap())).pop().unwrap()
+    };
+    let total = flushes(&path);
+    assert_eq!((&total["events"], &total["partial"]), (&seen.into(), &true.into()), "{total}");
+    // The number of queues is behind the part of the file that perf reads. Without it, flushes of two CPUs may be at the
+    // same time, and those are left out.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.truncate(bytes.len() - 8);
+    std::fs::write(&older, bytes).unwrap();
+    let total = flushes(&older);
+    assert!(total["events"].as_u64() <= Some(seen), "{total}");
+}
+
+/// `perf inject` copies what it knows of a recording into another one.
+#[test]
+fn perf_reads_a_recording_that_holds_the_queues_of_block_devices() {
+    needs([Need::Tracefs, Need::LoopDevices, Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let [image, path, injected] = ["image", "events.data", "injected.data"].map(|name| folder.path().join(name));
+    std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let device = LoopDevice::new(&image);
+    let number = device.0.strip_prefix("/dev/loop").unwrap();
+    for options in [&[][..], &["-z"]] {
+        let mut record = perf_prof(&["record", "-q", "-a", "-e", "block:*"]);
+        let record = record.args(options).arg("-o").arg(&path).args(["--", "python3", "-c", SYNCS, &device.0]);
+        let recorded = record.output().unwrap();
+        assert!(recorded.status.success(), "{}", said(&recorded));
+        assert!(std::fs::read(&path).unwrap().ends_with(b"blocks\0\x02"), "{options:?}");
+        let perf = |args: &[&str], path: &Path| {
+            let output = Command::new("perf").args(args).arg("-i").arg(path).output().unwrap();
+            assert!(output.status.success() && said(&output).is_empty(), "{args:?}: {}", said(&output));
+            stdout(&output)
+        };
+        let events = |path: &Path| perf(&["script"], path);
+        perf(&["inject", "-b", "-o", injected.to_str().unwrap()], &path);
+        let text = events(&path);
+        assert!(text.contains(&format!(" 7,{number} FF ")) && text == events(&injected), "{text}");
+        assert!(perf(&["report", "--header-only"], &path).contains("# hostname : "));
+    }
 }

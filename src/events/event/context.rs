@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    collections::HashMap,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -71,13 +72,11 @@ pub struct Context {
     frame_limit: Option<usize>,
     sides: Sides,
     endings: StackEndings,
-    hardware_queues: HardwareQueues,
+    /// How many hardware queues block devices have, by their numbers. `None` if this machine has the devices.
+    recorded_queues: Option<HashMap<u64, u32>>,
     /// Data of any type that the receiver of the events keeps with the run.
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
 }
-
-/// Returns the number of hardware queues of a block device; `None` if it is unknown.
-type HardwareQueues = fn(u64) -> Option<usize>;
 
 /// Determines the offset between the perf clock and the wall clock.
 type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
@@ -140,21 +139,23 @@ impl Context {
             frame_limit: None,
             sides: Sides::Both,
             endings: StackEndings::default(),
-            hardware_queues: block::hardware_queues,
+            recorded_queues: None,
             slot: Slot::default(),
         }
     }
 
-    /// Sets how the number of hardware queues of a block device is found.
-    #[cfg(test)]
-    pub fn with_hardware_queues(self, hardware_queues: HardwareQueues) -> Self {
-        Self { hardware_queues, ..self }
+    /// Sets how many hardware queues the block devices of a recording have, by their numbers.
+    pub fn with_recorded_queues(self, queues: HashMap<u64, u32>) -> Self {
+        Self { recorded_queues: Some(queues), ..self }
     }
 
-    /// Returns whether a block device is known to have one hardware queue. `dev` is the device number in events. Returns
-    /// false for a recording, because its devices are not those of this machine.
+    /// Returns whether a block device is known to have one hardware queue. `dev` is the device number in events. The devices
+    /// of a recording are not those of this machine.
     pub fn has_one_hardware_queue(&self, dev: u64) -> bool {
-        !self.is_recording() && (self.hardware_queues)(dev) == Some(1)
+        match &self.recorded_queues {
+            Some(queues) => queues.get(&dev) == Some(&1),
+            None => !self.is_recording() && block::hardware_queues(dev) == Some(1),
+        }
     }
 
     /// Sets how the offset between the perf clock and the wall clock is determined. `find` takes a while, so it is called

@@ -1,13 +1,16 @@
-//! The block index that `perf-prof record` stores at the end of a file. perf does not read this part of the file. With
-//! a stored index, a reader can deliver the first record without reading the times of all records.
+//! What `perf-prof record` stores at the end of a file: the block index, and the numbers of hardware queues of block devices.
+//! perf does not read this part of the file. With a stored index, a reader can deliver the first record without reading the
+//! times of all records.
 //!
 //! All numbers have 8 bytes and the byte order of the file. The index has an entry for each file with records. An entry
 //! consists of the number of the file ([`StoredIndex::DATA`] for the file with the header), the offset of the first
 //! block, the number of blocks, and `WORDS` numbers for each block. There are no gaps between the blocks, and the last
-//! block ends at the end of the records. After the entries come the size of all entries in bytes, the CRC-32 of all
-//! entries, and `MAGIC`, which ends the file.
+//! block ends at the end of the records. An entry with the number `QUEUES` is a block device: in place of the offset, it has
+//! the device's number in its upper half and the number of hardware queues in its lower half. It has no blocks, so older
+//! readers skip it. After the entries come the size of all entries in bytes, the CRC-32 of all entries, and `MAGIC`, which
+//! ends the file.
 //!
-//! The index is not a feature section: `perf inject` copies feature sections into another recording, and crashes at a
+//! None of this is a feature section: `perf inject` copies feature sections into another recording, and crashes at a
 //! feature that it does not know.
 
 use std::io;
@@ -31,16 +34,30 @@ const PARSED: u64 = 4;
 /// How many numbers are stored for each block.
 const WORDS: usize = 8;
 
-/// The stored block indexes of a recording.
+/// The number of entries that are block devices.
+const QUEUES: u64 = u64::MAX - 1;
+
+/// The stored block indexes of a recording, and its block devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredIndex {
     files: Vec<(u64, BlockIndex)>,
+    /// The block devices with hardware queues. Empty if the recorder did not store them.
+    pub devices: Vec<BlockDevice>,
+}
+
+/// A block device of the recorded machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Its number, in the kernel's own layout of dev_t (include/linux/kdev_t.h).
+    pub dev: u32,
+    /// How many hardware queues it has.
+    pub queues: u32,
 }
 
 /// Collects the indexes of files, with the numbers of the files.
 impl FromIterator<(u64, BlockIndex)> for StoredIndex {
     fn from_iter<T: IntoIterator<Item = (u64, BlockIndex)>>(files: T) -> Self {
-        StoredIndex { files: files.into_iter().collect() }
+        StoredIndex { files: files.into_iter().collect(), devices: Vec::new() }
     }
 }
 
@@ -72,6 +89,10 @@ impl StoredIndex {
                 out.extend([first, sampled.0, sampled.1, before].map(u64::to_ne_bytes).as_flattened());
             }
         }
+        for BlockDevice { dev, queues } in &self.devices {
+            let device = u64::from(*dev) << 32 | u64::from(*queues);
+            out.extend([QUEUES, device, 0].map(u64::to_ne_bytes).as_flattened());
+        }
         let size = out.len() - begin;
         if size != 0 {
             let sum = crc32fast::hash(&out[begin..]);
@@ -98,9 +119,13 @@ impl StoredIndex {
 
     fn parse(bytes: &[u8], order: ByteOrder) -> Option<StoredIndex> {
         let mut read = ByteReader::new(bytes, order);
-        let mut files = Vec::new();
+        let mut stored = StoredIndex::default();
         while !read.rest().is_empty() {
             let (file, mut offset, count) = (read.u64()?, read.u64()?, read.u64()?);
+            if file == QUEUES && count == 0 {
+                stored.devices.push(BlockDevice { dev: (offset >> 32) as u32, queues: offset as u32 });
+                continue;
+            }
             if count > (read.rest().len() / (8 * WORDS)) as u64 {
                 return None;
             }
@@ -119,9 +144,9 @@ impl StoredIndex {
                 offset = offset.checked_add(size.into())?;
                 side_band_from = side_band_from.checked_add(side_band)?;
             }
-            files.push((file, index));
+            stored.files.push((file, index));
         }
-        Some(StoredIndex { files })
+        Some(stored)
     }
 }
 
@@ -166,7 +191,7 @@ mod tests {
             let mut index = index(0, blocks);
             index.blocks.iter_mut().for_each(change);
             let mut bytes = Vec::new();
-            StoredIndex { files: vec![(0, index)] }.write(&mut bytes);
+            StoredIndex::from_iter([(0, index)]).write(&mut bytes);
             StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap()
                 != StoredIndex::default()
         };
@@ -182,15 +207,17 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             files in prop::collection::vec(
-                (any::<u64>(), 0u64..1 << 50, prop::collection::vec(
+                (0..QUEUES, 0u64..1 << 50, prop::collection::vec(
                     (0u32..BLOCK as u32, 0u32..999, 0u32..999, 0u64..1 << 60, 0u64..1 << 50), 0..9)), 0..4),
+            devices in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
             cut in 1usize..999,
         ) {
             let files: Vec<_> = files.into_iter().map(|(file, offset, blocks)| {
                 let offset = if blocks.is_empty() { 0 } else { offset };
                 (file, index(offset, &blocks))
             }).collect();
-            let stored = StoredIndex { files };
+            let devices = devices.into_iter().map(|(dev, queues)| BlockDevice { dev, queues }).collect();
+            let stored = StoredIndex { files, devices };
             let mut bytes = vec![7; 100];
             stored.write(&mut bytes);
             prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), &stored);

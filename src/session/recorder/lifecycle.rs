@@ -367,7 +367,8 @@ impl RecordingWriter {
         self.container.discard();
     }
 
-    /// Returns the index of the blocks of records. The index is empty after a failure, because the disk may be full.
+    /// Returns the index of the blocks of records, and the block devices if requests to them were recorded. Both are empty
+    /// after a failure, because the disk may be full.
     fn blocks(&mut self, ring_streams: &mut [(u32, Stream)]) -> StoredIndex {
         if self.failure.is_some() {
             return StoredIndex::default();
@@ -375,7 +376,11 @@ impl RecordingWriter {
         let own = self.container.stream().take_index().map(|index| (StoredIndex::DATA, index));
         let ring_streams =
             ring_streams.iter_mut().filter_map(|(ring, aside)| Some((u64::from(*ring), aside.take_index()?)));
-        own.into_iter().chain(ring_streams).collect()
+        let mut index: StoredIndex = own.into_iter().chain(ring_streams).collect();
+        if self.attrs.iter().any(|event| event.name.starts_with("block:")) {
+            index.devices = machine::block_devices();
+        }
+        index
     }
 
     /// Adds records about samples that could not be written, in the form of the kernel's records about lost samples.

@@ -3,8 +3,12 @@
 use std::{collections::BTreeMap, fs};
 
 use perf_prof_format::tracefs::EventFormat;
-use perf_prof_recordings::write::{ClockData, CpuTopology, Feature, Features, NumaNode, TracingData};
+use perf_prof_recordings::{
+    BlockDevice,
+    write::{ClockData, CpuTopology, Feature, Features, NumaNode, TracingData},
+};
 use perf_prof_system::{
+    block,
     clock::{self, Clock},
     mmap::page_size,
     pmu::{self, Pmu},
@@ -85,6 +89,12 @@ pub fn tracing_data<'a>(
         data.formats.entry(system.to_owned()).or_default().push(format.text().as_bytes().to_vec());
     }
     Ok(data)
+}
+
+/// Returns the block devices that have hardware queues.
+pub fn block_devices() -> Vec<BlockDevice> {
+    let device = |dev| Some(BlockDevice { dev, queues: block::hardware_queues(dev.into())? as u32 });
+    block::devices().into_iter().filter_map(device).collect()
 }
 
 fn read_trimmed(path: &str) -> String {

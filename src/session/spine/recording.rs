@@ -459,11 +459,13 @@ fn context(
         TaskSelection::ForScript => SpansOf::AllTasks,
     };
     let exact_offset = if let RealtimeOffset::Exact(offset) = offset { Some(offset) } else { None };
+    let queues = recording.block_devices().iter().map(|device| (device.dev.into(), device.queues));
     let mut context = Context::new(Box::new(kernel), exact_offset.unwrap_or(0))
         .with_budget(recording.budget().clone())
         .with_sides(sides)
         .with_frame_limit(input.max_stack)
         .with_targets(targets, spans_of)
+        .with_recorded_queues(queues.collect())
         .with_machine(recording.features.arch.as_deref());
     if exact_offset.is_none() {
         let (input, name) = (input.clone(), recording.name.clone());

@@ -1,7 +1,7 @@
 //! Tests of flushes in `block-io`. Some ends of flushes are not delivered, although no loss was reported, or several queues
 //! of a device flush at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use perf_prof_format::tracefs::NoKernel;
 use proptest::prelude::*;
@@ -45,11 +45,11 @@ fn end(ms: u64, waits: usize) -> Vec<Event> {
 fn start(queues: Queues) -> MadeRun {
     let events = [START, INSERT, ISSUE, REQUEUE, COMPLETE];
     let events = events.map(|name| MadeEvent { name, fields: FIELDS, print: "\"\"" });
-    let number = match queues {
-        Queues::One => |_| Some(1),
-        Queues::Unknown => |_| None,
+    let numbers = match queues {
+        Queues::One => HashMap::from([(1, 1)]),
+        Queues::Unknown => HashMap::new(),
     };
-    let context = Context::new(Box::new(NoKernel), 0).with_hardware_queues(number);
+    let context = Context::new(Box::new(NoKernel), 0).with_recorded_queues(numbers);
     let run = MadeRun::start_in(context, &BLOCK_IO, "block-io", &events);
     (7..9).for_each(|task| run.belongs(task, task));
     run
