@@ -4,20 +4,37 @@ use std::{env, ffi::OsString};
 
 use anyhow::anyhow;
 use perf_prof_format::spec::{EventKind, EventSpec, named_event, parse_events};
-use perf_prof_session::selectors;
+use perf_prof_session::{plan::PlanError, selectors};
 use perf_prof_system::{shell::shell_quote, workload::WorkloadError};
+
+use crate::option_error::OptionError;
 
 /// Adds a hint to an error: use `-e`. The hint is added if the error says that the command cannot be executed, and the
 /// name of the command is a list of events.
 pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Error {
     let mut refused = error.chain().filter_map(|cause| cause.downcast_ref());
     let refused = refused.find(|error| matches!(error, WorkloadError::Exec { .. }));
-    match (refused, command.and_then(|command| command.to_str())) {
-        (Some(refused), Some(name)) if are_events(name) => {
-            anyhow!("{refused}; did you mean `-e {}`?", shell_quote(name))
-        }
+    match (refused, hint(command)) {
+        (Some(refused), Some(hint)) => anyhow!("{refused}; {hint}"),
         _ => error,
     }
+}
+
+/// Returns the message for refused options, with the same hint if they are refused because there is a command, or no event.
+pub fn refusal(error: &OptionError, command: Option<&OsString>) -> String {
+    use PlanError::{CommandBesideTarget, CommandWithInput};
+    let is_of_words =
+        matches!(error, OptionError::Plan(CommandBesideTarget | CommandWithInput(_)) | OptionError::NoEvent);
+    match hint(command).filter(|_| is_of_words) {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    }
+}
+
+/// Returns the hint if the name of a command is a list of events.
+fn hint(command: Option<&OsString>) -> Option<String> {
+    let name = command?.to_str().filter(|name| are_events(name))?;
+    Some(format!("did you mean `-e {}`?", shell_quote(name)))
 }
 
 /// Adds a hint to an error: write `--` before the command. The hint is added if a word after the first event is the
@@ -45,9 +62,11 @@ fn is_program(word: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
-/// Returns whether a text is a list of events. A path such as `./a:b` is not, because it names a program.
+/// Returns whether a text is a list of events, or begins with an event and a `/`, as a selector with a mistake does. A path
+/// such as `./a:b` is no event, because it names a program.
 fn are_events(text: &str) -> bool {
-    !text.starts_with(['.', '/']) && parse_events(text).is_ok_and(|events| events.iter().all(is_event))
+    let are_all = |text: &str| parse_events(text).is_ok_and(|events| events.iter().all(is_event));
+    !text.starts_with(['.', '/']) && (are_all(text) || text.split_once('/').is_some_and(|(event, _)| are_all(event)))
 }
 
 /// Returns whether a selector is certainly an event, and not any word.
@@ -66,7 +85,9 @@ mod tests {
 
     #[test]
     fn sources_events_and_system_calls_are_events() {
-        for text in ["offcpu", "offcpu/min=1ms/", "sched:sched_switch", "openat,read", "cycles:u", "lock,irq"] {
+        for text in
+            ["offcpu", "offcpu/min=1ms/", "offcpu/min=1ms", "sched:sched_switch", "openat,read", "cycles:u", "lock,irq"]
+        {
             assert!(are_events(text), "{text}");
         }
         for text in ["no-such-program", "./sched:sched_switch", "/bin/offcpu", "offcpu,make"] {

@@ -12,7 +12,7 @@ use perf_prof_session::{
 };
 
 use super::{
-    as_perf,
+    as_perf, event_as_command,
     event_filters::EventFilters,
     failure::Failure,
     flight::{FlightOptions, Planned},
@@ -171,11 +171,17 @@ impl Record {
     /// Records the events.
     pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
-        let planned = self.planned(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        Ok(match planned {
-            Planned::Recording(plan) => recorder::run(&plan)?,
-            Planned::Flight(plan) => flight::run(&plan)?,
-        })
+        // The first word of the command may be meant as an event.
+        let command = self.command.first().cloned();
+        let command = command.as_ref();
+        let planned = self.planned(argv);
+        let planned =
+            planned.map_err(|error| Failure::Usage(event_as_command::refusal(&error, command), READ_ON.into()))?;
+        let status = match planned {
+            Planned::Recording(plan) => recorder::run(&plan),
+            Planned::Flight(plan) => flight::run(&plan),
+        };
+        Ok(status.map_err(|error| event_as_command::with_hint(error, command))?)
     }
 
     /// Uses the default event of `perf record` if the user selects none, and the default rate of `perf record`.

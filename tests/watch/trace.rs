@@ -43,9 +43,20 @@ fn an_event_in_the_place_of_the_command_is_named() {
         assert_eq!(message(word), hint);
     }
     assert_eq!(message("no-such-program"), format!("perf-prof: cannot execute no-such-program: {none}\n"));
-    // With -e, a further word is a command.
-    let output = perf_prof(&["trace", "-e", CALL, "offcpu"]).output().unwrap();
-    assert_eq!(said(&output), format!("perf-prof: cannot execute offcpu: {none}\n"));
+    // The same holds for an event beside -e, -p or --input, and for a selector with a mistake.
+    let word = "offcpu/min=1ms";
+    let rows: [(&[&str], &str); 4] = [
+        (&["-e", CALL], "cannot execute offcpu/min=1ms: No such file or directory (os error 2)"),
+        (&["-p", "1"], "a command and -C, -p or -t cannot be combined"),
+        (&["--input", "perf.data"], "`'offcpu/min=1ms'` is not run: the events come from the recording of --input"),
+        (&[], "cannot execute offcpu/min=1ms: No such file or directory (os error 2)"),
+    ];
+    for (options, start) in rows {
+        let text = said(&perf_prof(&["trace"]).args(options).arg(word).output().unwrap());
+        let (first, _) = text.split_once('\n').unwrap();
+        let hint = format!("; did you mean `-e {word}`?");
+        assert!(first.starts_with(&format!("perf-prof: {start}")) && first.ends_with(&hint), "{options:?}: {text}");
+    }
 }
 
 #[test]

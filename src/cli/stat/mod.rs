@@ -165,8 +165,10 @@ impl Stat {
         }
         let mut output = self.output()?;
         let json = self.json;
-        let command = self.command.first().filter(|_| self.events.is_empty()).cloned();
-        let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
+        let command = self.command.first().cloned();
+        let plan = self
+            .plan()
+            .map_err(|error| Failure::Usage(event_as_command::refusal(&error, command.as_ref()), READ_ON.into()))?;
         let mut text = Text::new(output.colours);
         let mut show = |table: &Table<'_>| {
             let shown = if json { json::line(table)? } else { text.table(table) };

@@ -136,10 +136,11 @@ impl Trace {
     /// Prints the events.
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof trace --help` explains the options, with examples";
-        let command = self.command.first().filter(|_| self.events.is_empty()).cloned();
-        let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        // Without -e, the first word of the command may be meant as an event.
+        // The first word of the command may be meant as an event.
+        let command = self.command.first().cloned();
         let command = command.as_ref();
+        let plan = self.plan();
+        let plan = plan.map_err(|error| Failure::Usage(event_as_command::refusal(&error, command), READ_ON.into()))?;
         Ok(trace::run(&plan).map_err(|error| event_as_command::with_hint(error, command))?)
     }
 
