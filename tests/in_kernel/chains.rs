@@ -68,7 +68,7 @@ fn rows(object: &Json, most: usize) -> BTreeMap<String, u64> {
         let count = members.remove("count").unwrap().as_u64().unwrap();
         let stack = members["stack"].as_str().unwrap();
         let innermost = stack.rfind(";__traceiter_").unwrap_or(stack.len());
-        let has_kernel_frames = stack.contains(";do_syscall_64;");
+        let has_kernel_frames = stack.ends_with("_[k]");
         let is_cut_off = has_kernel_frames && stack.matches(';').count() + 1 >= most;
         let shown = stack[..innermost].replace(if is_cut_off { "down;" } else { "\0" }, "");
         members["stack"] = shown.into();
