@@ -497,7 +497,7 @@ fn own_samples(
         return None;
     }
     let known = events.iter().zip(layouts);
-    let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
+    let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, start: own::Start::of(event) });
     OwnSamples::new(ids, known.collect(), which, Arc::clone(removed))
 }
 

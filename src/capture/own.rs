@@ -20,7 +20,7 @@ use perf_prof_format::{
 };
 use perf_prof_system::{own_threads, procfs};
 
-use super::request::{OwnThreads, Owner};
+use super::request::{EventRequest, OwnThreads, Owner};
 
 /// The flags of a tracepoint in an interrupt: `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ` and `TRACE_FLAG_NMI` in
 /// include/linux/trace_events.h.
@@ -54,8 +54,24 @@ pub(super) struct OwnSamples {
 pub(super) struct Event {
     pub layout: SampleLayout,
     pub owner: Owner,
-    /// The `type` in the event's attr.
-    pub kind: u32,
+    pub start: Start,
+}
+
+/// What the raw data of an event starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// The common fields of tracepoints. Probes have them too, whichever PMU they are opened with.
+    CommonFields,
+    /// Something else, or the samples have no raw data.
+    Other,
+}
+
+impl Start {
+    /// Returns what the raw data of this event starts with.
+    pub fn of(event: &EventRequest) -> Start {
+        let is_tracepoint = event.event.kind == PERF_TYPE_TRACEPOINT || event.definition.is_some();
+        if is_tracepoint { Start::CommonFields } else { Start::Other }
+    }
 }
 
 impl OwnSamples {
@@ -130,8 +146,8 @@ impl OwnSamples {
         let data = || event.layout.raw(record).unwrap_or_default();
         match event.owner {
             // An interrupt runs in this process only by chance. The events of the interrupt belong to a device or to
-            // another task.
-            Owner::Task if event.kind == PERF_TYPE_TRACEPOINT => {
+            // another task. In programs, this is `EventRegisters` of the crate `in_kernel`.
+            Owner::Task if event.start == Start::CommonFields => {
                 is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
             }
             Owner::Task => is_of_task,
@@ -147,8 +163,10 @@ impl OwnSamples {
 #[cfg(test)]
 mod tests {
     use perf_prof_format::abi::*;
+    use perf_prof_system::probe_definition::{FireAt, ProbeDefinition, ProbedCode};
 
     use super::*;
+    use crate::PerfEvent;
 
     /// Returns a sample of the event with this id: header, pid and tid, id, and the data of a tracepoint.
     fn sample(pid: u32, id: u64, flags: u8, field: u32) -> Vec<u8> {
@@ -160,14 +178,14 @@ mod tests {
         [header, body].concat()
     }
 
-    fn own(owner: Owner, kind: u32) -> OwnSamples {
+    fn own(owner: Owner, start: Start) -> OwnSamples {
         let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_ID | PERF_SAMPLE_RAW, 0);
-        OwnSamples::new(&[(7, 0)], vec![Event { layout, owner, kind }], OwnThreads::LeftOut, Arc::default()).unwrap()
+        OwnSamples::new(&[(7, 0)], vec![Event { layout, owner, start }], OwnThreads::LeftOut, Arc::default()).unwrap()
     }
 
     #[test]
     fn own_samples_are_removed_and_counted_and_others_stay_in_order() {
-        let mut own = own(Owner::Task, PERF_TYPE_TRACEPOINT);
+        let mut own = own(Owner::Task, Start::CommonFields);
         let (pid, other) = (own.pid, own.pid + 1);
         let kept = [sample(other, 7, 0, 1), sample(pid, 7, 0x08, 2), sample(other, 8, 0, 3)];
         let all = [sample(pid, 7, 0, 0), kept[0].clone(), sample(pid, 7, 1, 0), kept[1].clone(), kept[2].clone()];
@@ -177,16 +195,31 @@ mod tests {
         assert_eq!(own.removed.load(Relaxed), 2);
     }
 
+    /// A probe of the kernel may be reached in an interrupt. It is an event of the PMU `kprobe`, but has the common fields.
+    #[test]
+    fn probes_tell_interrupts_apart_and_clocks_do_not() {
+        let clock = EventRequest::new("clock", PerfEvent { kind: PERF_TYPE_SOFTWARE, ..PerfEvent::default() });
+        let definition =
+            ProbeDefinition { probed: ProbedCode::Kernel("f".to_owned()), fire_at: FireAt::Entry, places: Vec::new() };
+        let probe = EventRequest { definition: Some(definition), ..clock.clone() };
+        for (request, is_kept) in [(probe, true), (clock, false)] {
+            let mut own = own(Owner::Task, Start::of(&request));
+            let mut bytes = sample(own.pid, 7, 0x10, 0);
+            own.remove(&mut bytes);
+            assert_eq!(!bytes.is_empty(), is_kept, "{request:?}");
+        }
+    }
+
     /// A switch from this process to another task is not removed, because it also says when the other task starts to
     /// run.
     #[test]
     fn a_switch_belongs_to_two_tasks_and_a_wake_up_to_the_task_that_is_woken() {
-        let mut switch = own(Owner::NoTask, PERF_TYPE_TRACEPOINT);
+        let mut switch = own(Owner::NoTask, Start::CommonFields);
         let bytes = sample(switch.pid, 7, 0, 0);
         let mut left = bytes.clone();
         switch.remove(&mut left);
         assert_eq!(left, bytes);
-        let mut wake_up = own(Owner::Field(8), PERF_TYPE_TRACEPOINT);
+        let mut wake_up = own(Owner::Field(8), Start::CommonFields);
         let (pid, other) = (wake_up.pid, wake_up.pid + 1_000_000);
         let mut bytes = [sample(other, 7, 0, pid), sample(pid, 7, 0, other)].concat();
         wake_up.remove(&mut bytes);
@@ -205,7 +238,7 @@ mod tests {
             path.file_name().and_then(|tid| tid.to_str()?.parse::<u32>().ok()).unwrap()
         });
         let tid = thread.join().unwrap();
-        let mut wake_up = own(Owner::Field(8), PERF_TYPE_TRACEPOINT);
+        let mut wake_up = own(Owner::Field(8), Start::CommonFields);
         let woken = sample(wake_up.pid + 1_000_000, 7, 0, tid);
         let mut bytes = woken.clone();
         wake_up.remove(&mut bytes);
