@@ -47,6 +47,7 @@
 //! * frames of an interpreter: the loop of the program: `frames/mod.rs`; the id of the thread that it looks for:
 //!   `frames/thread_id.rs`; which structures it follows: `Walk` in the crate
 //!   `symbols`
+//! * which tasks, CPUs and cgroups count: `select/mod.rs`; which events happen in interrupts: `select/interrupt.rs`
 //! * how many rows a table can have, and how it is read: `load/table.rs`; which tasks a target selects: `load/selected.rs`
 
 pub mod instruction;

@@ -10,7 +10,8 @@ use std::{
 use perf_prof_format::{
     record::Ksymbol,
     tracefs::{
-        BitField, Btf, EventFormat, Kernel, KernelSymbol, PerfKernelSymbol, dso_of_symbol, kernel_facts, printk_formats,
+        BitField, Btf, Enumerators, EventFormat, Kernel, KernelSymbol, PerfKernelSymbol, dso_of_symbol, kernel_facts,
+        printk_formats,
     },
 };
 use perf_prof_system::{output, tracefs::Tracefs};
@@ -113,7 +114,7 @@ impl Kernel for RunningKernel {
     }
 
     fn constant(&self, name: &str) -> Option<i64> {
-        self.constants.get_or_init(|| read_btf(|_| false)).constant(name)
+        self.constants.get_or_init(|| parse_btf(Enumerators::Read, |_| false)).constant(name)
     }
 
     fn size_of(&self, type_name: &str) -> Option<u64> {
@@ -158,9 +159,14 @@ pub fn build_id_in_notes(mut notes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Reads the kernel's types. Returns an empty [`Btf`] if the kernel has no BTF.
+/// Reads the kernel's types, functions and variables with these names. Returns an empty [`Btf`] if the kernel has no BTF.
 pub fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
-    fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|bytes| Btf::parse(&bytes, wanted)).unwrap_or_default()
+    parse_btf(Enumerators::Skipped, wanted)
+}
+
+fn parse_btf(enumerators: Enumerators, wanted: impl Fn(&str) -> bool) -> Btf {
+    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
+    bytes.and_then(|bytes| Btf::parse(&bytes, enumerators, wanted)).unwrap_or_default()
 }
 
 #[cfg(test)]

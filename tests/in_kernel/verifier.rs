@@ -19,7 +19,7 @@ use perf_prof_format::{
     },
     record::SampleLayout,
     spec::{EventKind, parse_events},
-    tracefs::{ARGUMENTS, Btf, EventFormat, Field, Filter, FormatCollection, points_to_text},
+    tracefs::{ARGUMENTS, Btf, Enumerators, EventFormat, Field, Filter, FormatCollection, points_to_text},
     value::ValueType,
 };
 use perf_prof_in_kernel::{
@@ -27,7 +27,7 @@ use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
     lower::{Chains, Unsuited},
     paths::{NumberIterator, PATHS_BYTES, PathTypes},
-    select::{Own, Selection, TaskIds, fork_program, removal_program, start_program},
+    select::{EventRegisters, Own, Selection, TaskIds, fork_program, removal_program, start_program},
     span::{
         GAP_BYTES, Hook, KEPT_STRING_BYTES, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan,
         SpanCounters, SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
@@ -158,11 +158,21 @@ impl Maps {
     }
 }
 
+/// Returns what the kernel's BTF says of these names.
+fn btf(needs: fn(&str) -> bool) -> Btf {
+    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
+    bytes.and_then(|bytes| Btf::parse(&bytes, Enumerators::Skipped, needs)).unwrap_or_default()
+}
+
+/// Returns how programs recognize events in interrupts.
+fn registers() -> Option<EventRegisters> {
+    EventRegisters::of(&btf(EventRegisters::needs))
+}
+
 /// Returns three variants of the kernel's types: as they are, as on older kernels, and none. Without types, records
 /// contain no paths.
 fn path_types() -> [Option<PathTypes>; 3] {
-    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
-    let types = bytes.and_then(|bytes| PathTypes::of(&Btf::parse(&bytes, PathTypes::needs)?));
+    let types = PathTypes::of(&btf(PathTypes::needs));
     [types, types.map(|types| PathTypes { iterator: None, ..types }), None]
 }
 
@@ -198,7 +208,7 @@ fn definitions(format: &EventFormat) -> Vec<Definition> {
 fn the_verifier_accepts_the_programs_of_tables_of_all_events() {
     needs([Need::Bpf]);
     let formats = formats();
-    let own = Own { process: Some(std::process::id()), threads: vec![7], owner: Owner::Task };
+    let own = Own { process: Some(std::process::id()), threads: vec![7], owner: Owner::Task, registers: registers() };
     let cpus = Some([0, 1, 5].into());
     let narrow = Selection { own, tasks: Some(TaskIds::Threads), cpus, cgroups: 2, ..Selection::EVERYTHING };
     let (mut loaded, mut unsuited) = (0, Vec::new());
@@ -314,9 +324,8 @@ fn the_verifier_accepts_the_programs_that_write_strings() {
         let event = event(Arc::new(with_strings));
         let filter = Filter::parse("common_pid != 1", event.format.tracepoint().unwrap()).unwrap();
         for types in path_types() {
-            let program =
-                string_program(&event, Some(&filter), &narrow, KernelTypes { paths: types.as_ref(), iterator: None })
-                    .unwrap();
+            let types = KernelTypes { paths: types.as_ref(), ..KernelTypes::default() };
+            let program = string_program(&event, Some(&filter), &narrow, types).unwrap();
             let maps = Maps::with_record(None, (8, 8), program.record_bytes);
             maps.load(&program.program, &format!("{system}:{name} {names:?}"));
             loaded += 1;
@@ -329,8 +338,7 @@ fn the_verifier_accepts_the_programs_that_write_strings() {
 fn the_verifier_accepts_programs_that_read_frames_of_an_interpreter() {
     needs([Need::Bpf]);
     let formats = formats();
-    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
-    let iterator = bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, NumberIterator::needs)?));
+    let (iterator, registers) = (NumberIterator::of(&btf(NumberIterator::needs)), registers());
     let events = [
         ("sched", "sched_switch", None),
         ("kmem", "kmalloc", None),
@@ -345,7 +353,7 @@ fn the_verifier_accepts_programs_that_read_frames_of_an_interpreter() {
         for (paths, iterator) in
             [(paths[0].as_ref(), iterator), (paths[1].as_ref(), None), (None, iterator), (None, None)]
         {
-            let types = KernelTypes { paths, iterator };
+            let types = KernelTypes { paths, iterator, registers };
             let program = string_program(&event, None, &Selection::EVERYTHING, types).unwrap();
             let maps = Maps::with_record(None, (8, 8), program.record_bytes);
             maps.load(&program.program, &format!("{system}:{name} {types:?}"));
@@ -401,7 +409,7 @@ fn the_verifier_accepts_the_programs_of_spans() {
 fn the_verifier_accepts_the_programs_that_write_pairs() {
     needs([Need::Bpf]);
     let formats = formats();
-    let own = Own { process: Some(std::process::id()), threads: vec![7], owner: Owner::Task };
+    let own = Own { process: Some(std::process::id()), threads: vec![7], owner: Owner::Task, registers: None };
     let cpus = Some([0, 1, 5].into());
     let narrow = Selection { own, tasks: Some(TaskIds::Threads), cpus, cgroups: 2, ..Selection::EVERYTHING };
     for selector in [

@@ -1,5 +1,5 @@
 //! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, the sizes and members of structs
-//! and unions, and the numbers of functions.
+//! and unions, the numbers of functions, and the places of per-CPU variables.
 //!
 //! Print formats need BTF for enumerators and for bit-fields of a union (`role.level`). They contain an enumerator's
 //! name if the kernel has not replaced the name by its value (`TRACE_DEFINE_ENUM`). `include/uapi/linux/btf.h` defines
@@ -16,13 +16,32 @@ pub struct BitField {
     pub size: u32,
 }
 
-/// The parts of BTF that print formats may need.
+/// The place of a per-CPU variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerCpuVariable {
+    /// Offset from the start of the memory of its CPU, in bytes. This memory starts at a multiple of the page size.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// The parts of BTF that print formats and programs may need.
 #[derive(Clone, Debug, Default)]
 pub struct Btf {
     constants: HashMap<Box<str>, i64>,
     sizes: HashMap<Box<str>, u64>,
     members: HashMap<Box<str>, Vec<Member>>,
     functions: HashMap<Box<str>, u32>,
+    per_cpu: HashMap<Box<str>, PerCpuVariable>,
+}
+
+/// Whether all enumerators are read. There are tens of thousands, which takes longer than everything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enumerators {
+    /// They are read.
+    Read,
+    /// They are skipped.
+    Skipped,
 }
 
 #[derive(Clone, Debug)]
@@ -47,10 +66,13 @@ const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_ENUM64: u32 = 19;
 
+/// The section of the kernel with the per-CPU variables.
+const PER_CPU_SECTION: &str = ".data..percpu";
+
 impl Btf {
-    /// Reads all enumerators. Reads a struct, a union or a function if `wanted` returns true for its name. Returns `None` if
-    /// the bytes are not BTF.
-    pub fn parse(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Btf> {
+    /// Reads a struct, a union, a function or a per-CPU variable if `wanted` returns true for its name. Returns `None` if the bytes
+    /// are not BTF.
+    pub fn parse(bytes: &[u8], enumerators: Enumerators, wanted: impl Fn(&str) -> bool) -> Option<Btf> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
@@ -61,6 +83,7 @@ impl Btf {
 
         let mut btf = Btf::default();
         let mut anonymous: HashMap<u32, Vec<Member>> = HashMap::new();
+        let (mut variables, mut per_cpu): (Vec<(u32, &str)>, &[u8]) = (Vec::new(), &[]);
         let (mut at, mut id) = (0, 0);
         while at < types.len() {
             id += 1;
@@ -74,13 +97,20 @@ impl Btf {
             };
             let items = types.get(at..)?.get(..count * each)?;
             match kind {
-                KIND_ENUM | KIND_ENUM64 => btf.enumerators(items, each, flag, strings)?,
+                KIND_ENUM | KIND_ENUM64 if enumerators == Enumerators::Read => {
+                    btf.enumerators(items, each, flag, strings)?;
+                }
                 KIND_FUNC => {
                     let name = string(strings, name)?;
                     if wanted(name) {
                         btf.functions.insert(name.into(), id);
                     }
                 }
+                KIND_VAR => {
+                    let name = string(strings, name)?;
+                    variables.extend(wanted(name).then_some((id, name)));
+                }
+                KIND_DATASEC if string(strings, name)? == PER_CPU_SECTION => per_cpu = items,
                 KIND_STRUCT | KIND_UNION => {
                     let name = string(strings, name)?;
                     if name.is_empty() {
@@ -101,7 +131,18 @@ impl Btf {
             };
         }
         btf.flatten(&anonymous);
+        btf.place(&variables, per_cpu)?;
         Some(btf)
+    }
+
+    /// Adds the places of variables. `variables` are their ids and names, and `items` the per-CPU section.
+    fn place(&mut self, variables: &[(u32, &str)], items: &[u8]) -> Option<()> {
+        for item in items.chunks_exact(12) {
+            let (id, offset, size) = (word(item, 0)?, word(item, 4)?, word(item, 8)?);
+            let named = variables.iter().find(|(variable, _)| *variable == id);
+            self.per_cpu.extend(named.map(|(_, name)| (Box::from(*name), PerCpuVariable { offset, size })));
+        }
+        Some(())
     }
 
     fn enumerators(&mut self, items: &[u8], each: usize, signed: bool, strings: &[u8]) -> Option<()> {
@@ -151,6 +192,11 @@ impl Btf {
         self.functions.get(name).copied()
     }
 
+    /// Returns the place of a per-CPU variable.
+    pub fn per_cpu(&self, name: &str) -> Option<PerCpuVariable> {
+        self.per_cpu.get(name).copied()
+    }
+
     /// Returns the position of a member. `tag` is the name of its struct or union, without the keyword.
     pub fn member(&self, tag: &str, member: &str) -> Option<BitField> {
         self.members.get(tag)?.iter().find(|found| &*found.name == member).map(|found| found.at)
@@ -184,9 +230,9 @@ mod tests {
     use super::*;
 
     /// `enum { A = 1, B = -1 }; enum : u64 { C = 1 << 40 }; union role { struct { int level:4, access:3; }; int word; };`
-    /// and a function `next`.
+    /// a function `next`, and the variables `word` and `B`, of which `B` is a per-CPU variable.
     fn btf() -> Vec<u8> {
-        let strings = b"\0A\0B\0C\0role\0level\0access\0word\0next\0";
+        let strings = b"\0A\0B\0C\0role\0level\0access\0word\0next\0.data\0.data..percpu\0";
         let types: &[u32] = &[
             // KIND_INT has one more word.
             &[0, KIND_INT << 24, 4, 32][..],
@@ -195,6 +241,11 @@ mod tests {
             &[0, 1 << 31 | KIND_STRUCT << 24 | 2, 4, 12, 1, 4 << 24, 18, 1, 3 << 24 | 4],
             &[7, KIND_UNION << 24 | 2, 4, 0, 4, 0, 25, 1, 0],
             &[30, KIND_FUNC << 24, 0],
+            // KIND_VAR has one more word.
+            &[25, KIND_VAR << 24, 1, 0],
+            &[35, KIND_DATASEC << 24 | 1, 8, 7, 0, 4],
+            &[41, KIND_DATASEC << 24 | 2, 72, 1, 8, 4, 10, 64, 8],
+            &[3, KIND_VAR << 24, 1, 1],
         ]
         .concat();
         let mut bytes = MAGIC.to_ne_bytes().to_vec();
@@ -209,25 +260,30 @@ mod tests {
 
     #[test]
     fn enumerators_and_members_are_found() {
-        let btf = Btf::parse(&btf(), |name| ["role", "next"].contains(&name)).unwrap();
+        let bytes = btf();
+        let btf = Btf::parse(&bytes, Enumerators::Read, |name| ["role", "next", "word", "B"].contains(&name)).unwrap();
         assert_eq!(["A", "B", "C", "D"].map(|name| btf.constant(name)), [Some(1), Some(-1), Some(1 << 40), None]);
         assert_eq!(btf.size_of("union role"), Some(4));
         assert_eq!(btf.member("role", "access"), Some(BitField { offset: 4, size: 3 }));
         assert_eq!(btf.member("role", "word"), Some(BitField { offset: 0, size: 0 }));
         assert_eq!(btf.member("role", "other"), None);
         assert_eq!([btf.function("next"), btf.function("role")], [Some(6), None]);
+        assert_eq!(Btf::parse(&bytes, Enumerators::Skipped, |_| true).unwrap().constant("A"), None);
+        // BTF may name a variable after its section.
+        let place = PerCpuVariable { offset: 64, size: 8 };
+        assert_eq!(["B", "word", "A"].map(|name| btf.per_cpu(name)), [Some(place), None, None]);
     }
 
     #[test]
     fn cut_off_or_other_bytes_are_no_btf() {
         let bytes = btf();
         for end in 0..bytes.len() {
-            assert!(Btf::parse(&bytes[..end], |_| true).is_none(), "{end}");
+            assert!(Btf::parse(&bytes[..end], Enumerators::Read, |_| true).is_none(), "{end}");
         }
         for at in 0..bytes.len() {
             let mut bytes = bytes.clone();
             bytes[at] ^= 0xff;
-            let _ = Btf::parse(&bytes, |_| true);
+            let _ = Btf::parse(&bytes, Enumerators::Read, |_| true);
         }
     }
 }

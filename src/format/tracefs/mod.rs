@@ -17,7 +17,7 @@ pub mod print_fmt;
 pub mod printk_formats;
 mod strings;
 
-pub use btf::{BitField, Btf};
+pub use btf::{BitField, Btf, Enumerators, PerCpuVariable};
 pub use collection::FormatCollection;
 pub use encode::{EncodeError, FieldInput};
 pub use field::Extent;

@@ -1,5 +1,6 @@
 //! Which events count: those on selected CPUs, of selected tasks and in selected cgroups, without perf-prof's own.
 
+mod interrupt;
 mod tasks;
 
 use std::collections::BTreeSet;
@@ -9,6 +10,7 @@ use perf_prof_format::abi::bpf::{
     BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_LOOKUP_ELEM,
 };
 
+pub use interrupt::EventRegisters;
 pub use tasks::{NOT_KEPT_WORDS, fork_program, removal_program, start_program};
 pub(crate) use tasks::{count_unless_kept, offset_of};
 
@@ -72,11 +74,14 @@ pub struct Own {
     pub threads: Vec<u32>,
     /// How to find the task of an event.
     pub owner: Owner,
+    /// How to recognize events in interrupts, which do not belong to the running task. `None` if the event never happens in
+    /// interrupts, or if programs cannot recognize them.
+    pub registers: Option<EventRegisters>,
 }
 
 impl Own {
     /// No event belongs to perf-prof.
-    pub const NOTHING: Own = Own { process: None, threads: Vec::new(), owner: Owner::Task };
+    pub const NOTHING: Own = Own { process: None, threads: Vec::new(), owner: Owner::Task, registers: None };
 
     /// Writes code that jumps to `own` if the event belongs to perf-prof.
     pub fn jump(&self, code: &mut Code, own: Label) {
@@ -87,17 +92,31 @@ impl Own {
                 code.load(Size::Word, Register::R1, CONTEXT.at(offset as i16));
                 self.jump_if_thread(code, own);
             }
-            Owner::Task => {
-                if let Some(process) = self.process {
-                    Number::Process.load(code, Register::R1);
-                    let process = (process.into(), Register::R2);
-                    code.jump_if_number(Condition::Equal, Register::R1, process, own);
+            Owner::Task => match self.registers {
+                None => self.jump_if_running(code, own),
+                Some(registers) => {
+                    // Only perf-prof's tasks pay for the test.
+                    let (is_running, other) = (code.label(), code.label());
+                    self.jump_if_running(code, is_running);
+                    code.jump(other);
+                    code.here(is_running);
+                    registers.jump_if_in_interrupt(code, other);
+                    code.jump(own);
+                    code.here(other);
                 }
-                if !self.threads.is_empty() {
-                    Number::Thread.load(code, Register::R1);
-                    self.jump_if_thread(code, own);
-                }
-            }
+            },
+        }
+    }
+
+    /// Writes code that jumps to `own` if the running task belongs to perf-prof.
+    fn jump_if_running(&self, code: &mut Code, own: Label) {
+        if let Some(process) = self.process {
+            Number::Process.load(code, Register::R1);
+            code.jump_if_number(Condition::Equal, Register::R1, (process.into(), Register::R2), own);
+        }
+        if !self.threads.is_empty() {
+            Number::Thread.load(code, Register::R1);
+            self.jump_if_thread(code, own);
         }
     }
 
@@ -194,4 +213,4 @@ fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,12 +1,17 @@
 //! Tests of the selection, and of the programs that update the map of tasks.
 
-use perf_prof_format::tracefs::EventFormat;
+use perf_prof_format::tracefs::{Btf, Enumerators, EventFormat};
 
 use super::*;
 use crate::instruction::interpreter::Machine;
 
 /// Returns whether an event of process 70 and thread 71 on CPU 5 is selected, and whether it belongs to perf-prof.
 fn selects(selection: &Selection, machine: impl FnOnce(&mut Machine)) -> (bool, bool) {
+    selects_record(selection, &[0; 8], machine)
+}
+
+/// The same, of an event whose record starts with these bytes.
+fn selects_record(selection: &Selection, start: &[u8], machine: impl FnOnce(&mut Machine)) -> (bool, bool) {
     let mut code = Code::new();
     let (own, other) = (code.label(), code.label());
     crate::expression::start(&mut code);
@@ -20,7 +25,7 @@ fn selects(selection: &Selection, machine: impl FnOnce(&mut Machine)) -> (bool, 
     let mut on = Machine::new((8, 8));
     (on.ids, on.cpu) = ((70, 71), 5);
     machine(&mut on);
-    let record = [&[0; 8][..], &71u32.to_ne_bytes(), &72u32.to_ne_bytes()].concat();
+    let record = [start, &71u32.to_ne_bytes(), &72u32.to_ne_bytes()].concat();
     let result = on.run(&code, &record);
     (result != 0, result == 2)
 }
@@ -47,7 +52,7 @@ fn events_are_selected_by_cpu_task_and_cgroup() {
 #[test]
 fn own_events_are_those_of_the_task_they_belong_to() {
     let is_own = |process: Option<u32>, threads: &[u32], owner| {
-        let own = Own { process, threads: threads.to_vec(), owner };
+        let own = Own { process, threads: threads.to_vec(), owner, registers: None };
         selects(&Selection { own, ..Selection::EVERYTHING }, |_| {})
     };
     assert_eq!(is_own(Some(70), &[], Owner::Task), (true, true));
@@ -56,6 +61,45 @@ fn own_events_are_those_of_the_task_they_belong_to() {
     assert_eq!(is_own(Some(70), &[71], Owner::NoTask), (true, false));
     assert_eq!(is_own(Some(70), &[72], Owner::Field(8)), (true, false));
     assert_eq!(is_own(None, &[72], Owner::Field(12)), (true, true));
+}
+
+/// The registers of a CPU's events are at 0xb20 in a page, and those of a context take 0xa8 bytes.
+#[test]
+fn an_event_in_an_interrupt_belongs_to_no_task() {
+    let registers = registers(0x26b20, 4 * 0xa8);
+    let own = |process| Own { process: Some(process), registers, ..Own::NOTHING };
+    let is_own = |own: Own, pointer: u64| {
+        let selection = Selection { own, ..Selection::EVERYTHING };
+        selects_record(&selection, &pointer.to_ne_bytes(), |_| {})
+    };
+    let of_cpu = 0xffff_8881_2340_0000;
+    assert_eq!(is_own(own(70), of_cpu + 0x26b20), (true, true));
+    assert_eq!(is_own(own(71), of_cpu + 0x26b20), (true, false));
+    for interrupt in 1..4 {
+        let pointer = of_cpu + 0x26b20 + 0xa8 * interrupt;
+        assert_eq!(is_own(own(70), pointer), (true, false), "{interrupt}");
+        assert_eq!(is_own(Own { registers: None, ..own(70) }, pointer), (true, true), "{interrupt}");
+    }
+    // A pointer to something else says nothing about interrupts.
+    assert_eq!(is_own(own(70), of_cpu + 0x26b20 + 8), (true, true));
+}
+
+#[test]
+fn registers_must_fit_into_a_page() {
+    assert_eq!([0, 3, 4096, 4100].map(|size| registers(0x26b20, size).is_some()), [false, false, true, false]);
+}
+
+/// Returns what BTF says of registers at this place.
+pub(crate) fn registers(offset: u32, size: u32) -> Option<EventRegisters> {
+    let strings = b"\0__perf_regs\0.data..percpu\0";
+    let types: [u32; 10] = [1, 14 << 24, 0, 1, 13, 15 << 24 | 1, 0, 1, offset, size];
+    let mut bytes = 0xeb9f_u16.to_ne_bytes().to_vec();
+    bytes.extend([1, 0]);
+    for word in [24, 0, 40, 40, strings.len() as u32].into_iter().chain(types) {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(strings);
+    EventRegisters::of(&Btf::parse(&bytes, Enumerators::Skipped, EventRegisters::needs).unwrap())
 }
 
 #[test]

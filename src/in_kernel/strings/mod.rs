@@ -22,7 +22,7 @@ use crate::{
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{PidNamespace, Unsuited, lower_filter},
     paths::{Found, LONGEST_PATH, NumberIterator, PathTypes, jump_unless, load_path, make_paths},
-    select::{Selection, look_up_only},
+    select::{EventRegisters, Selection, look_up_only},
 };
 
 /// The register with the address of the record that is being built.
@@ -53,6 +53,8 @@ pub struct KernelTypes<'a> {
     pub paths: Option<&'a PathTypes>,
     /// The iterator for loops; `None` if programs cannot use it.
     pub iterator: Option<NumberIterator>,
+    /// How to recognize events in interrupts; `None` if they never happen there, or if programs cannot recognize them.
+    pub registers: Option<EventRegisters>,
 }
 
 /// Returns the program that writes the records of an event whose format contains strings or frames of an interpreter.
@@ -157,7 +159,7 @@ pub(crate) fn string_code(
     look_up_only(&mut code, MapUse::Record);
     code.jump_if(Condition::Equal, Register::R0, 0, done);
     code.copy(RECORD, Register::R0);
-    write_fields(&mut code, format, &strings);
+    write_fields(&mut code, format, &strings, types.registers);
     code.copy(LENGTH, format.first_string() as i32);
     let written = code.label();
     let room = Room::new(format, of_begin.is_some(), written);
@@ -193,11 +195,19 @@ fn write_record(code: &mut Code) {
 }
 
 /// Writes code that copies the fields of the tracepoint to the record. Programs do not get the common fields, so the code
-/// sets them itself.
-pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) {
+/// sets them itself: `common_preempt_count` is 0, and `common_flags` says only whether the event happened in an interrupt.
+pub(crate) fn write_fields(
+    code: &mut Code,
+    format: &EventFormat,
+    strings: &[StringPlace],
+    registers: Option<EventRegisters>,
+) {
     code.set(Register::R1, u64::from(format.id));
     code.store(Size::Half, RECORD.at(0), Register::R1);
     code.store_number(Size::Half, RECORD.at(2), 0);
+    if let Some(registers) = registers {
+        registers.store_flags(code, RECORD.at(2));
+    }
     Number::Thread.load(code, Register::R1);
     code.store(Size::Word, RECORD.at(4), Register::R1);
     let hidden = format.interpreter_frames_offset();

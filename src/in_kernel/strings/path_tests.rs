@@ -111,7 +111,7 @@ impl Kernel {
             &event(&format),
             &format,
             (None, &Selection::EVERYTHING),
-            KernelTypes { paths: Some(&TYPES), iterator: None },
+            KernelTypes { paths: Some(&TYPES), ..KernelTypes::default() },
         )
         .unwrap();
         let mut machine = Machine::new((8, 8));

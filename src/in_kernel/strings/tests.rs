@@ -12,6 +12,7 @@ use super::*;
 use crate::{
     instruction::interpreter::Machine,
     lower::PidNamespace,
+    select::tests::registers,
     table::tests::records::{event, shipped},
 };
 
@@ -60,6 +61,21 @@ fn a_record_has_the_fields_of_the_tracepoint_and_the_strings() {
     assert_eq!(fields.map(number), [format.id.into(), 0, 71, 316, 3, 0x7000, 4, 5]);
     assert_eq!(value(&format, record, "oldname_str"), Some(Value::Str(b"/old")));
     assert_eq!(value(&format, record, "newname_str"), Some(Value::Str(b"")));
+}
+
+#[test]
+fn the_flags_of_a_record_say_in_which_interrupt_it_was_written() {
+    let format = with_strings("syscalls:sys_enter_openat", &["filename"]);
+    let types = KernelTypes { registers: registers(0x1b20, 4 * 0xa8), ..KernelTypes::default() };
+    let code = string_code(&event(&format), &format, (None, &Selection::EVERYTHING), types).unwrap();
+    let flags = |context: u64| {
+        let mut machine = Machine::new((8, 8));
+        let words = [0xffff_8881_2340_1b20 + 0xa8 * context, 257, 3, 0, 0, 0];
+        machine.run(&code, &words.map(u64::to_ne_bytes).concat());
+        let common_flags = format.common_fields().iter().find(|field| field.name == "common_flags").unwrap();
+        machine.written[0][common_flags.offset]
+    };
+    assert_eq!([0, 1, 2, 3].map(flags), [0, 0x10, 0x08, 0x40]);
 }
 
 #[test]

@@ -349,7 +349,7 @@ impl OpenEvents<'_> {
     /// no reader does.
     fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
         let target = self.kernel_target(target);
-        Ok(Selection { own: target.own(request)?, ..target.selection(Some(format), request)? })
+        Ok(Selection { own: target.own(format, request)?, ..target.selection(Some(format), request)? })
     }
 
     /// Fails with the reason if this run needs samples.

@@ -21,7 +21,7 @@ use perf_prof_in_kernel::{
     load::{FirstTasks, ProcessEvents, Refusal, SelectedTasks, TaskEvents},
     lower::{Chains, PidNamespace},
     paths::{NumberIterator, PathTypes},
-    select::{Own, Selection, TaskIds},
+    select::{EventRegisters, Own, Selection, TaskIds},
     span::SpanTasks,
 };
 use perf_prof_symbols::running_kernel::read_btf;
@@ -101,8 +101,8 @@ impl KernelTarget<'_> {
         })
     }
 
-    /// Returns how a program recognizes perf-prof's own events. It leaves them out.
-    pub fn own(&self, request: &EventRequest) -> Result<Own, Reason> {
+    /// Returns how a program recognizes perf-prof's own events of this format. It leaves them out.
+    pub fn own(&self, format: &EventFormat, request: &EventRequest) -> Result<Own, Reason> {
         let own = std::process::id();
         let nothing = Own { owner: request.owner, ..Own::NOTHING };
         match (requests::own_threads(self.capture), self.target) {
@@ -111,11 +111,12 @@ impl KernelTarget<'_> {
             (OwnThreads::StartedLeftOut, Target::Workload { .. }) => Ok(nothing),
             (OwnThreads::StartedLeftOut, _) => Err("some threads of this program are left out".into()),
             (OwnThreads::LeftOut, _) => {
-                let threads = match request.owner {
-                    Owner::Field(_) => all_own_threads(),
-                    Owner::Task | Owner::NoTask => Vec::new(),
+                let (threads, registers) = match request.owner {
+                    Owner::Field(_) => (all_own_threads(), None),
+                    Owner::Task => (Vec::new(), event_registers(format)),
+                    Owner::NoTask => (Vec::new(), None),
                 };
-                Ok(Own { process: Some(own), threads, owner: request.owner })
+                Ok(Own { process: Some(own), threads, owner: request.owner, registers })
             }
         }
     }
@@ -199,6 +200,14 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
 /// Returns where the kernel has the ids of tasks in PID namespaces. `None` if programs cannot know it.
 pub fn id_offsets() -> Option<IdOffsets> {
     if lockdown::hides_kernel_memory() { None } else { frame_types().1 }
+}
+
+/// Returns how programs recognize events of this format in interrupts. System calls are never in interrupts.
+pub fn event_registers(format: &EventFormat) -> Option<EventRegisters> {
+    static REGISTERS: OnceLock<Option<EventRegisters>> = OnceLock::new();
+    let is_of_calls = ["syscalls", "raw_syscalls"].contains(&&*format.system);
+    let may_be_known = !is_of_calls && !lockdown::hides_kernel_memory();
+    may_be_known.then(|| *REGISTERS.get_or_init(|| EventRegisters::of(&read_btf(EventRegisters::needs))))?
 }
 
 /// Returns the kernel's types that programs need for frames of interpreters. They never change, and reading them takes a while.

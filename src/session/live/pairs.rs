@@ -138,7 +138,7 @@ impl UnopenedEvents<'_> {
     ) -> Result<Selection, Reason> {
         let Some(format) = enter.format.tracepoint() else { return Err("it is no tracepoint".into()) };
         let own = match requests::own_threads(&self.plan.capture) {
-            OwnThreads::LeftOut => target.own(request)?,
+            OwnThreads::LeftOut => target.own(format, request)?,
             OwnThreads::StartedLeftOut | OwnThreads::Included => Own::NOTHING,
         };
         Ok(Selection { own, ..target.selection(Some(format), request)? })

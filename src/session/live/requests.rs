@@ -423,8 +423,8 @@ fn owner(event: &Selected) -> Owner {
     }
 }
 
-/// Returns whether an event happens in interrupts only. Samples say whether they were taken in an interrupt, but BPF programs
-/// cannot know it.
+/// Returns whether an event happens in interrupts only. Samples say whether they were taken in an interrupt, but some kernels do
+/// not let BPF programs know it.
 fn is_interrupt(format: &EventFormat) -> bool {
     const OF_TIMERS: [&str; 4] =
         ["hrtimer_expire_entry", "hrtimer_expire_exit", "timer_expire_entry", "timer_expire_exit"];

@@ -72,7 +72,8 @@ pub fn start(
     let iterator = kernel_target::iterator(formats());
     for &at in &written {
         let event = (&events[at], &requests[at], at);
-        let types = KernelTypes { paths: types.as_ref(), iterator };
+        let registers = events[at].format.tracepoint().and_then(|format| kernel_target::event_registers(format));
+        let types = KernelTypes { paths: types.as_ref(), iterator, registers };
         add(&mut writers, target, event, (capture, types)).map_err(|reason| failed(at, reason))?;
     }
     Ok(writers)
@@ -102,11 +103,11 @@ fn add(
         writers.add(at, occasion, &program, capture.outputs(at))
     };
     let mut iterator = types.iterator;
-    let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }));
+    let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator, ..types }));
     let added = match added {
         // An older kernel cannot compile calls of kernel functions.
         Err(Refusal::Verifier(_)) if iterator.take().is_some() => {
-            kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }))
+            kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator, ..types }))
         }
         added => added,
     };

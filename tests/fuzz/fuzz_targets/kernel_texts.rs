@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_format::tracefs::{Btf, printk_formats};
+use perf_prof_format::tracefs::{Btf, Enumerators, printk_formats};
 use perf_prof_symbols::symbol::{Kallsyms, maps};
 
 fuzz_target!(|input: &[u8]| {
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
             let _ = (symbols.lookup(address), symbols.lookup_as_perf(address));
         }
     }
-    if let Some(btf) = Btf::parse(input, |_| true) {
+    if let Some(btf) = Btf::parse(input, Enumerators::Read, |_| true) {
         let _ = (btf.constant("A"), btf.size_of("struct a"), btf.member("a", "a"));
     }
 });

@@ -185,7 +185,7 @@ impl<'a> Strings<'a> {
             code.load(Size::Double, Register::R1, record(at));
             code.store(Size::Double, RECORD.at(at as i16 - PairLayout::BEGIN as i16), Register::R1);
         }
-        write_fields(code, self.format, &self.places);
+        write_fields(code, self.format, &self.places, None);
         code.copy(LENGTH, self.format.first_string() as i32);
         look_up_call(code, PairLayout::ID);
         self.find_name(code);
