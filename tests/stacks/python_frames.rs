@@ -190,6 +190,39 @@ fn functions_have_their_place_between_those_of_the_interpreter() {
     assert!(place("key (sorts.py:3)") < place("<module> (sorts.py:5)"), "{shown}");
 }
 
+/// Calls getppid() below many frames.
+const DEEP: &str = "\
+import os, time
+def even(depth):
+    return odd(depth - 1)
+def odd(depth):
+    return os.getppid() if depth < 1 else even(depth - 1)
+time.sleep(1)
+even(199)
+even(399)
+time.sleep(2)
+";
+
+#[test]
+fn chains_of_two_hundred_frames_are_whole_and_longer_ones_say_that_frames_are_missing() {
+    needs([Need::Bpf, Need::Python]);
+    for ((minor, _), python) in interpreters() {
+        let folder = TempDir::new().unwrap();
+        let program = folder.path().join("deep.py");
+        fs::write(&program, DEEP).unwrap();
+        let (python, program) = (python.display().to_string(), program.display().to_string());
+        let args = ["trace", "-e", "syscalls:sys_enter_getppid", "--python=only", "--", &python, &program];
+        let shown = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
+        let calls: Vec<&str> = shown.split("sys_getppid()").skip(1).collect();
+        let counts = |call: &&str| {
+            ["even (deep.py:3)", "odd (deep.py:5)", "<module> (deep.py:7)", "[python: the chain has more frames"]
+                .map(|frame| call.matches(frame).count())
+        };
+        let counts: Vec<_> = calls.iter().map(counts).collect();
+        assert_eq!(counts, [[100, 100, 1, 0], [128, 128, 0, 1]], "3.{minor}: {shown}");
+    }
+}
+
 /// Makes 100 calls of `getppid()` after perf-prof had time to see the program.
 const ASKS: &str = "\
 import os, time

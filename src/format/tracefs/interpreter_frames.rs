@@ -11,8 +11,8 @@ use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
 
 /// The name of the field. It is not among the event's own fields.
 pub(super) const FIELD: &str = "__perf_prof_interpreter_frames";
-/// The maximum number of frames in a record.
-pub const MOST_INTERPRETER_FRAMES: usize = 64;
+/// The maximum number of frames in a record. They take 10 KiB of the 64 KiB that a record can have.
+pub const MOST_INTERPRETER_FRAMES: usize = 256;
 /// The size of a frame, in bytes.
 pub const INTERPRETER_FRAME_BYTES: usize = 40;
 /// The size of the field's header, in bytes. Its lower half is the state, its upper half the number of the process's

@@ -29,7 +29,7 @@ use crate::{
 
 /// The most bytes of all frames with their header.
 pub const LARGEST_FRAMES: usize = INTERPRETER_HEADER_BYTES + MOST_INTERPRETER_FRAMES * INTERPRETER_FRAME_BYTES;
-/// The size of the map in which frames are read.
+/// The size of a value of the map in which frames are read.
 pub const FRAMES_BYTES: usize = FRAMES as usize + LARGEST_FRAMES;
 
 /// The most turns: threads and interpreters that are looked at, and frames.
@@ -46,8 +46,8 @@ const KEPT_MEMORY: Place = Place { base: Register::Frame, offset: -104 };
 /// Where the iterator is.
 const ITERATOR: Place = Place { base: Register::Frame, offset: -112 };
 
-// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`, `PHASE`), a copy of
-// the current frame (`COPY`), and what goes into the record (`HEADER`, `FRAMES`).
+// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`, `PHASE`), copies
+// of the process's memory (`BLOCK`, `COPY`), and what goes into the record (`HEADER`, `FRAMES`).
 const INTERPRETER: Place = MEMORY.at(0);
 const THREAD: Place = MEMORY.at(8);
 const THREAD_ID: Place = MEMORY.at(16);
@@ -55,8 +55,19 @@ const FRAME: Place = MEMORY.at(24);
 const VALUE: Place = MEMORY.at(32);
 const COUNT: Place = MEMORY.at(40);
 const PHASE: Place = MEMORY.at(48);
-const COPY: i16 = 56;
-const HEADER: i16 = COPY + 128 + 8;
+/// The address of the memory of which `BLOCK` is a copy, and the distance of the last frame that is wholly in it.
+const BLOCK_START: Place = MEMORY.at(56);
+const BLOCK_REACH: Place = MEMORY.at(64);
+/// The address of the memory of which `COPY` is a copy.
+const COPIED: Place = MEMORY.at(72);
+/// The interpreter puts most frames of a thread into blocks of memory, next to each other, callers first. So one read gets several frames.
+const BLOCK: i16 = 80;
+const BLOCK_BYTES: i16 = 1024;
+/// The distance of a frame that ends with the block.
+const REACH: i32 = BLOCK_BYTES as i32 - Walk::FRAME_BYTES as i32;
+/// A part of a code object, from its version on. Behind the block is room for the largest offset that `load_of_frame` can use.
+const COPY: i16 = BLOCK + BLOCK_BYTES + 128;
+const HEADER: i16 = COPY + Walk::CODE_BYTES as i16 + 64;
 const FRAMES: i16 = HEADER + INTERPRETER_HEADER_BYTES as i16;
 
 /// The values of `PHASE`: the thread is looked for, or its frames are followed.
@@ -84,7 +95,8 @@ pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
     code.load(Size::Double, Register::R1, word(WalkWord::Number));
     code.operate(Operation::ShiftLeft, Register::R1, 32);
     code.store(Size::Double, MEMORY.at(HEADER), Register::R1);
-    [THREAD, FRAME, COUNT].iter().for_each(|&place| code.store_number(Size::Double, place, 0));
+    let from_zero = [THREAD, FRAME, COUNT, BLOCK_START, BLOCK_REACH, COPIED];
+    from_zero.iter().for_each(|&place| code.store_number(Size::Double, place, 0));
     code.store_number(Size::Double, PHASE, SEARCH);
     set_state(code, FramesState::NoThread);
     code.load(Size::Double, Register::R3, word(WalkWord::Interpreters));
@@ -148,7 +160,7 @@ fn search_thread(code: &mut Code, again: Label, done: Label) {
 
 /// Writes the code of a turn that adds a frame, and goes to the one that called it.
 fn follow_frame(code: &mut Code, again: Label, done: Label) {
-    let [is_read, has_room, has_frame] = std::array::from_fn(|_| code.label());
+    let [has_room, has_frame] = std::array::from_fn(|_| code.label());
     code.load(Size::Double, Register::R1, FRAME);
     code.jump_if(Condition::NotEqual, Register::R1, 0, has_frame);
     set_state(code, FramesState::Complete);
@@ -159,50 +171,99 @@ fn follow_frame(code: &mut Code, again: Label, done: Label) {
     set_state(code, FramesState::Cut);
     code.jump(done);
     code.here(has_room);
-    code.address(Register::R1, MEMORY.at(COPY));
-    code.copy(Register::R2, Walk::FRAME_BYTES as i32);
-    code.load(Size::Double, Register::R3, FRAME);
-    code.call(BPF_FUNC_PROBE_READ_USER);
-    code.jump_if(Condition::Equal, Register::R0, 0, is_read);
-    set_state(code, FramesState::Unreadable);
-    code.jump(done);
-    code.here(is_read);
-    load_of_copy(code, WalkWord::Code, Size::Double);
-    code.operate(Operation::And, Register::R2, !7);
-    code.load(Size::Double, Register::R3, word(WalkWord::Version));
-    code.operate(Operation::Add, Register::R3, Register::R2);
-    read_word(code, VALUE);
-    load_of_copy(code, WalkWord::Previous, Size::Double);
+    find_frame(code, done);
+    load_of_frame(code, WalkWord::Previous, Size::Double);
     code.store(Size::Double, FRAME, Register::R2);
-    load_of_copy(code, WalkWord::Mark, Size::Byte);
+    load_of_frame(code, WalkWord::Mark, Size::Byte);
     code.operate(Operation::ShiftLeft, Register::R2, INSTRUCTION_BITS as i32);
     code.copy(Register::R3, Register::R2);
-    load_of_copy(code, WalkWord::Instruction, Size::Double);
+    load_of_frame(code, WalkWord::Instruction, Size::Double);
     code.operate(Operation::ShiftLeft, Register::R2, 64 - INSTRUCTION_BITS as i32);
     code.operate(Operation::ShiftRight, Register::R2, 64 - INSTRUCTION_BITS as i32);
     code.operate(Operation::Or, Register::R3, Register::R2);
-    load_of_copy(code, WalkWord::Code, Size::Double);
-    // The place of the frame in the record. Its number is compared again, because the verifier does not follow it in memory.
+    load_of_frame(code, WalkWord::Code, Size::Double);
+    load_place_in_record(code, done);
+    code.store(Size::Double, Register::R1.at(0), Register::R2);
+    code.store(Size::Double, Register::R1.at(8), Register::R3);
+    copy_code(code);
+    load_place_in_record(code, done);
+    code.load(Size::Double, Register::R2, word(WalkWord::Identity));
+    code.load(Size::Double, Register::R3, word(WalkWord::Version));
+    code.operate(Operation::Subtract, Register::R2, Register::R3);
+    code.operate(Operation::And, Register::R2, 0x3f);
+    code.copy(Register::R3, MEMORY);
+    code.operate(Operation::Add, Register::R3, Register::R2);
+    for (from, to) in [(Register::R3.at(COPY), 16), (Register::R3.at(COPY + 8), 24), (MEMORY.at(COPY), 32)] {
+        code.load(Size::Double, Register::R2, from);
+        code.store(Size::Double, Register::R1.at(to), Register::R2);
+    }
+    code.load(Size::Double, Register::R1, COUNT);
+    code.operate(Operation::Add, Register::R1, 1);
+    code.store(Size::Double, COUNT, Register::R1);
+    code.jump(again);
+}
+
+/// Writes the code that sets `R5` to the address of the copy of the current frame, less `BLOCK`. It reads the memory around the frame
+/// unless `BLOCK` has the frame.
+fn find_frame(code: &mut Code, done: Label) {
+    let [is_read, is_found] = std::array::from_fn(|_| code.label());
+    code.load(Size::Double, Register::R5, FRAME);
+    code.load(Size::Double, Register::R1, BLOCK_START);
+    code.operate(Operation::Subtract, Register::R5, Register::R1);
+    code.load(Size::Double, Register::R1, BLOCK_REACH);
+    code.jump_if(Condition::LessOrEqual, Register::R5, Register::R1, is_found);
+    // The callers of the frame are before it.
+    code.load(Size::Double, Register::R3, FRAME);
+    code.operate(Operation::Subtract, Register::R3, REACH);
+    code.store(Size::Double, BLOCK_START, Register::R3);
+    code.store_number(Size::Double, BLOCK_REACH, REACH);
+    code.address(Register::R1, MEMORY.at(BLOCK));
+    code.copy(Register::R2, i32::from(BLOCK_BYTES));
+    code.call(BPF_FUNC_PROBE_READ_USER);
+    code.copy(Register::R5, REACH);
+    code.jump_if(Condition::Equal, Register::R0, 0, is_read);
+    // The memory before the frame is not readable.
+    code.load(Size::Double, Register::R3, FRAME);
+    code.store(Size::Double, BLOCK_START, Register::R3);
+    code.store_number(Size::Double, BLOCK_REACH, 0);
+    code.address(Register::R1, MEMORY.at(BLOCK));
+    code.copy(Register::R2, Walk::FRAME_BYTES as i32);
+    code.call(BPF_FUNC_PROBE_READ_USER);
+    code.copy(Register::R5, 0);
+    code.jump_if(Condition::Equal, Register::R0, 0, is_read);
+    set_state(code, FramesState::Unreadable);
+    code.jump(done);
+    // The verifier does not know what `BLOCK_REACH` holds.
+    code.here(is_found);
+    code.jump_if(Condition::Greater, Register::R5, REACH, done);
+    code.here(is_read);
+    code.operate(Operation::Add, Register::R5, MEMORY);
+}
+
+/// Writes the code that makes `COPY` a copy of the code object whose tagged address is in `R2`, from its version on. Most chains with
+/// many frames have the same function several times in a row, which is copied once.
+fn copy_code(code: &mut Code) {
+    let is_copied = code.label();
+    code.operate(Operation::And, Register::R2, !7);
+    code.load(Size::Double, Register::R3, word(WalkWord::Version));
+    code.operate(Operation::Add, Register::R3, Register::R2);
+    code.load(Size::Double, Register::R1, COPIED);
+    code.jump_if(Condition::Equal, Register::R1, Register::R3, is_copied);
+    code.store(Size::Double, COPIED, Register::R3);
+    code.address(Register::R1, MEMORY.at(COPY));
+    code.copy(Register::R2, Walk::CODE_BYTES as i32);
+    code.call(BPF_FUNC_PROBE_READ_USER);
+    code.here(is_copied);
+}
+
+/// Writes the code that sets `R1` to the place of the current frame in the record. The number of the frame is compared again, because the
+/// verifier does not follow it in memory.
+fn load_place_in_record(code: &mut Code, done: Label) {
     code.load(Size::Double, Register::R1, COUNT);
     code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_INTERPRETER_FRAMES as i32, done);
-    code.copy(Register::R4, Register::R1);
-    code.operate(Operation::Add, Register::R4, 1);
-    code.store(Size::Double, COUNT, Register::R4);
     code.operate(Operation::Multiply, Register::R1, INTERPRETER_FRAME_BYTES as i32);
     code.operate(Operation::Add, Register::R1, MEMORY);
     code.operate(Operation::Add, Register::R1, i32::from(FRAMES));
-    code.store(Size::Double, Register::R1.at(0), Register::R2);
-    code.store(Size::Double, Register::R1.at(8), Register::R3);
-    code.load(Size::Double, Register::R4, VALUE);
-    code.store(Size::Double, Register::R1.at(32), Register::R4);
-    code.copy(Register::R3, Register::R2);
-    code.operate(Operation::And, Register::R3, !7);
-    code.load(Size::Double, Register::R4, word(WalkWord::Identity));
-    code.operate(Operation::Add, Register::R3, Register::R4);
-    code.operate(Operation::Add, Register::R1, 16);
-    code.copy(Register::R2, 16);
-    code.call(BPF_FUNC_PROBE_READ_USER);
-    code.jump(again);
 }
 
 /// Writes the code that puts the frames at the end of a record, which has room for them, and tells their place at an offset of it.
@@ -248,13 +309,13 @@ fn follow_word(code: &mut Code, from: Place, distance: WalkWord, to: Place) {
     read_word(code, to);
 }
 
-/// Writes the code that loads a part of the copied frame to `R2`. It overwrites `R1` and `R4`.
-fn load_of_copy(code: &mut Code, part: WalkWord, size: Size) {
+/// Writes the code that loads a part of the copied frame to `R2`. `R5` is as [`find_frame`] sets it. It overwrites `R1` and `R4`.
+fn load_of_frame(code: &mut Code, part: WalkWord, size: Size) {
     code.load(Size::Double, Register::R1, word(part));
     code.operate(Operation::And, Register::R1, if size == Size::Byte { 0x7f } else { 0x78 });
-    code.copy(Register::R4, MEMORY);
+    code.copy(Register::R4, Register::R5);
     code.operate(Operation::Add, Register::R4, Register::R1);
-    code.load(size, Register::R2, Register::R4.at(COPY));
+    code.load(size, Register::R2, Register::R4.at(BLOCK));
 }
 
 fn set_state(code: &mut Code, state: FramesState) {

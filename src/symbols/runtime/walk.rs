@@ -52,16 +52,19 @@ impl Walk {
     pub const ITSELF: u64 = u64::MAX;
     /// The number of bytes that a BPF program reads of a frame. All offsets in a frame are below it.
     pub const FRAME_BYTES: usize = 80;
+    /// The number of bytes that a BPF program reads of a code object, from its version on. The pointers that identify it are among them.
+    pub const CODE_BYTES: usize = 80;
 
     /// Creates a walk from its words. Returns `None` if a field of a frame is not aligned or beyond
-    /// [`Walk::FRAME_BYTES`].
+    /// [`Walk::FRAME_BYTES`], or if the pointers of a code object are too far from its version.
     pub fn new(words: &[(WalkWord, u64)]) -> Option<Walk> {
         let mut walk = Walk([0; Walk::WORDS]);
         words.iter().for_each(|&(word, value)| walk.set(word, value));
         let pointers = [WalkWord::Code, WalkWord::Previous, WalkWord::Instruction];
         let fits = |word: WalkWord| walk.get(word).is_multiple_of(8) && walk.get(word) <= Walk::FRAME_BYTES as u64 - 8;
         let is_right = pointers.into_iter().all(fits) && walk.get(WalkWord::Mark) < Walk::FRAME_BYTES as u64;
-        is_right.then_some(walk)
+        let distance = walk.get(WalkWord::Identity).wrapping_sub(walk.get(WalkWord::Version));
+        (is_right && distance < Walk::CODE_BYTES as u64 - 16).then_some(walk)
     }
 
     /// Returns a word.
