@@ -22,7 +22,7 @@
 //!   `ring_writers.rs`
 //! * perf's Python module, whose programs poll events themselves: `polled.rs`; CPUs that go offline: `offline.rs`;
 //!   tasks that exit: `tasks.rs`
-//! * probes that are defined in tracefs: `define.rs`; children that must not lose their uprobes: `context.rs`
+//! * probes that are defined in tracefs: `define.rs`; at which BPF programs run: `hooked.rs`; of children: `context.rs`
 //! * why the kernel denies permission: `refusal.rs`
 
 mod attach;
@@ -34,6 +34,7 @@ mod define;
 mod drain;
 mod error;
 mod group;
+mod hooked;
 mod limit;
 mod losses;
 mod mailbox;
@@ -88,6 +89,7 @@ use self::{
 
 pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
 pub use error::CaptureError;
+pub use hooked::HookedProbe;
 pub use losses::{Lost, LostRecords};
 pub use overwritten::{CopiedRing, OldestFirst, ResizeError, Written};
 pub use polled::{Owners, Place, PolledEvent, PolledRings, Values};

@@ -42,6 +42,7 @@
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`
 //! * how much of a string is read, and where it is in the record: `strings/mod.rs`; the format: `format/tracefs/strings.rs`
+//! * samples of timers and of probes with frames: `strings/without_fields.rs`, `strings/probes.rs`
 //! * paths of file descriptors and folders: which: `paths/find.rs`; as text: `paths/walk.rs`; members of the kernel's
 //!   structures: `paths/types.rs`
 //! * frames of an interpreter: the loop of the program: `frames/mod.rs`; the id of the thread that it looks for:

@@ -3,6 +3,7 @@
 use std::{
     fs,
     os::fd::{AsFd, AsRawFd},
+    path::Path,
     sync::Arc,
 };
 
@@ -32,13 +33,17 @@ use perf_prof_in_kernel::{
         GAP_BYTES, Hook, KEPT_STRING_BYTES, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan,
         SpanCounters, SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
     },
-    strings::{KernelTypes, UNREAD_BYTES, string_program},
+    strings::{KernelTypes, StringProgram, UNREAD_BYTES, frames_program, probe_program, string_program},
     table::{Shape, chain, table_program},
 };
 use perf_prof_symbols::runtime::Walk;
-use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
+use perf_prof_system::{
+    bpf::{CounterPage, Map, MapDefinition, Program},
+    file::SharedFile,
+    probe_definition::{FireAt, ProbeDefinition, ProbedCode, ProbedPlace},
+};
 
-use crate::harness::machine::{Need, needs};
+use crate::harness::machine::{Need, needs, skip};
 
 fn formats() -> FormatCollection {
     FormatCollection::from_zstd(include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst")).unwrap()
@@ -358,6 +363,44 @@ fn the_verifier_accepts_programs_that_read_frames_of_an_interpreter() {
             let maps = Maps::with_record(None, (8, 8), program.record_bytes);
             maps.load(&program.program, &format!("{system}:{name} {types:?}"));
         }
+    }
+}
+
+/// The format of a probe whose second argument is not aligned, as the kernel places it.
+const PROBE: &str = "name: f\nID: 0\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
+    \tfield:s32 a;\toffset:16;\tsize:4;\tsigned:1;\n\
+    \tfield:u64 b;\toffset:20;\tsize:8;\tsigned:0;\n\n\
+    print fmt: \"(%lx)\", REC->__probe_ip\n";
+
+#[test]
+fn the_verifier_accepts_the_programs_of_probes_and_of_timers_that_read_frames() {
+    needs([Need::Bpf]);
+    if cfg!(not(target_arch = "x86_64")) {
+        skip(Need::Bpf, "programs read the registers of x86-64 only");
+    }
+    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
+    let iterator = bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, NumberIterator::needs)?));
+    let format = EventFormat::parse("uprobe", PROBE).unwrap().with_interpreter_frames().unwrap().unwrap();
+    let filter = Filter::parse("a > 3", &format).unwrap();
+    let event = event(Arc::new(format));
+    let arguments = vec!["a=%di:s32".to_owned(), "b=$stack".to_owned()];
+    let places = vec![ProbedPlace { offset: 0, semaphore: None, arguments }];
+    let probed = ProbedCode::File(SharedFile::open(Path::new("/proc/self/exe")).unwrap());
+    let definition = ProbeDefinition { probed, fire_at: FireAt::Entry, places };
+    for iterator in [iterator, None] {
+        let types = KernelTypes { paths: None, iterator };
+        let load = |program: StringProgram, of| {
+            let maps = Maps::with_record(None, (8, 8), program.record_bytes);
+            maps.load_as(of, &program.program, &format!("{of:?} {types:?}"));
+        };
+        for filter in [None, Some(&filter)] {
+            let program = probe_program(&event, &definition, filter, (&Selection::EVERYTHING, types)).unwrap();
+            load(program, ProgramType::Kprobe);
+        }
+        load(frames_program(&Selection::EVERYTHING, types).unwrap(), ProgramType::PerfEvent);
     }
 }
 

@@ -15,6 +15,8 @@ mod programs;
 #[cfg(target_arch = "x86_64")]
 mod python_frames;
 #[cfg(target_arch = "x86_64")]
+mod python_probes;
+#[cfg(target_arch = "x86_64")]
 mod python_processes;
 #[cfg(target_arch = "x86_64")]
 mod traced;

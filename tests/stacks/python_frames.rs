@@ -29,7 +29,7 @@ const FREED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/
 /// its end, and `done.slow` when it is told that memory takes too long to read.
 const SCRIPT: &str = "\
 import os, sys
-def syscalls__sys_enter_getppid(event):
+def __sample__(event):
     frames = [frame for frame in event._callchain if frame.get('python')]
     names = [(frame['symbol'].split('.')[-1], frame['dso'], frame['line']) for frame in frames]
     if any(name[0] == 'ready' for name in names):
@@ -77,16 +77,19 @@ struct Seen {
     stack: String,
 }
 
-/// Runs a program with this interpreter. Returns the stacks that perf-prof reports, and what the program writes about
-/// them.
+/// The event of the calls that the programs make.
+const CALL: &str = "syscalls:sys_enter_getppid";
+
+/// Runs a program with this interpreter. Returns the stacks that perf-prof reports of an event of its calls of getppid(), and what the
+/// program writes about them.
 #[track_caller]
-fn seen_and_truth(python: &Path, program: &str) -> (Vec<Seen>, String) {
+fn seen_and_truth(python: &Path, event: &str, program: &str) -> (Vec<Seen>, String) {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [script, truth, done, ready] = ["frames_of_getppid.py", "truth", "done", "ready"].map(path);
     fs::write(&script, SCRIPT).unwrap();
     let python_path = python.display().to_string();
-    let of_events = ["--order", "--python-frames=only", "-e", "syscalls:sys_enter_getppid", &script, &done, &ready];
+    let of_events = ["--order", "--python-frames=only", "-e", event, &script, &done, &ready];
     let command = ["--exec", &python_path, program, &truth, &done, &ready];
     let args = [&["python"][..], &of_events, &command].concat();
     let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
@@ -98,9 +101,10 @@ fn seen_and_truth(python: &Path, program: &str) -> (Vec<Seen>, String) {
     (stdout(&output).lines().map(seen).collect(), fs::read_to_string(truth).unwrap())
 }
 
+/// Checks that the stacks at an event of the calls of getppid() are those of faulthandler.
 #[track_caller]
-fn check(python: &Path) {
-    let (seen, truth) = seen_and_truth(python, PROGRAM);
+pub(super) fn check(python: &Path, event: &str) {
+    let (seen, truth) = seen_and_truth(python, event, PROGRAM);
     let truth = stacks_of_faulthandler(&truth);
     assert!(truth.len() > 500, "{}: {}", python.display(), truth.len());
     let differ = truth.iter().zip(&seen).map(|(truth, seen)| (truth, &seen.stack)).find(|(truth, seen)| truth != seen);
@@ -114,7 +118,7 @@ fn functions_and_lines_of_python_are_those_of_faulthandler() {
     if found.is_empty() {
         skip(Need::Python, "there is no CPython 3.11 to 3.15");
     }
-    found.values().for_each(|python| check(python));
+    found.values().for_each(|python| check(python, CALL));
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn a_function_that_was_freed_has_its_own_name_or_none() {
     // Since 3.12, code objects have numbers, which distinguish them.
     let found = interpreters();
     for ((minor, _), python) in found.iter().filter(|((minor, _), _)| minor != "11") {
-        let (seen, truth) = seen_and_truth(python, FREED);
+        let (seen, truth) = seen_and_truth(python, CALL, FREED);
         let truth: Vec<&str> = truth.lines().collect();
         assert_eq!((seen.len(), truth.len()), (1001, 1001), "3.{minor}");
         let is_wrong = |seen: &str, truth: &str| !seen.starts_with("[python: ") && !seen.starts_with(truth);
@@ -142,7 +146,7 @@ fn names(stack: &str) -> String {
 fn nonsense_in_one_process_takes_no_name_from_another_and_no_long_time() {
     needs([Need::Bpf, Need::Python]);
     for ((minor, _), python) in interpreters() {
-        let (seen, truth) = seen_and_truth(&python, HOSTILE);
+        let (seen, truth) = seen_and_truth(&python, CALL, HOSTILE);
         let (child, waits) = truth.trim().split_once(' ').unwrap();
         let (of_child, of_hostile): (Vec<Seen>, Vec<Seen>) = seen.into_iter().partition(|seen| seen.pid == child);
         // The child may be seen before it is known.

@@ -22,7 +22,7 @@ use perf_prof_symbols::runtime::{Walk, WalkWord};
 
 use crate::{
     expression::IDS,
-    instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
+    instruction::{Code, Condition, Instruction, Label, MapUse, Operation, Place, Register, Size},
     paths::{NumberIterator, Turns},
     select::{SCRATCH, look_up_only},
 };
@@ -31,6 +31,8 @@ use crate::{
 pub const LARGEST_FRAMES: usize = INTERPRETER_HEADER_BYTES + MOST_INTERPRETER_FRAMES * INTERPRETER_FRAME_BYTES;
 /// The size of a value of the map in which frames are read.
 pub const FRAMES_BYTES: usize = FRAMES as usize + LARGEST_FRAMES;
+/// How many values the maps of a program have on each CPU if the program can be preempted: see [`take_value`].
+pub const PREEMPTED_VALUES: u32 = 8;
 
 /// The most turns: threads and interpreters that are looked at, and frames.
 const MOST_TURNS: i32 = 256 + MOST_INTERPRETER_FRAMES as i32;
@@ -45,9 +47,13 @@ const TURNS: Register = Register::R9;
 const KEPT_MEMORY: Place = Place { base: Register::Frame, offset: -104 };
 /// Where the iterator is.
 const ITERATOR: Place = Place { base: Register::Frame, offset: -112 };
+/// The place on the stack of the index of the program's own values of maps: see [`take_value`].
+const VALUE_INDEX: Place = Place { base: Register::Frame, offset: -120 };
+/// The place on the stack of the address of the value whose mark `TAKEN` is set.
+const KEPT_VALUE: Place = Place { base: Register::Frame, offset: -128 };
 
-// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`, `PHASE`), copies
-// of the process's memory (`BLOCK`, `COPY`), and what goes into the record (`HEADER`, `FRAMES`).
+// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`, `PHASE`), whether a
+// program uses the value (`TAKEN`), copies of the process's memory (`BLOCK`, `COPY`), and what goes into the record (`HEADER`, `FRAMES`).
 const INTERPRETER: Place = MEMORY.at(0);
 const THREAD: Place = MEMORY.at(8);
 const THREAD_ID: Place = MEMORY.at(16);
@@ -55,13 +61,16 @@ const FRAME: Place = MEMORY.at(24);
 const VALUE: Place = MEMORY.at(32);
 const COUNT: Place = MEMORY.at(40);
 const PHASE: Place = MEMORY.at(48);
+const TAKEN: Place = MEMORY.at(56);
+/// The index of the value among those of the CPU.
+const INDEX: Place = MEMORY.at(88);
 /// The address of the memory of which `BLOCK` is a copy, and the distance of the last frame that is wholly in it.
-const BLOCK_START: Place = MEMORY.at(56);
-const BLOCK_REACH: Place = MEMORY.at(64);
+const BLOCK_START: Place = MEMORY.at(64);
+const BLOCK_REACH: Place = MEMORY.at(72);
 /// The address of the memory of which `COPY` is a copy.
-const COPIED: Place = MEMORY.at(72);
+const COPIED: Place = MEMORY.at(80);
 /// The interpreter puts most frames of a thread into blocks of memory, next to each other, callers first. So one read gets several frames.
-const BLOCK: i16 = 80;
+const BLOCK: i16 = 96;
 const BLOCK_BYTES: i16 = 1024;
 /// The distance of a frame that ends with the block.
 const REACH: i32 = BLOCK_BYTES as i32 - Walk::FRAME_BYTES as i32;
@@ -74,9 +83,63 @@ const FRAMES: i16 = HEADER + INTERPRETER_HEADER_BYTES as i16;
 const SEARCH: i32 = 0;
 const FOLLOW: i32 = 1;
 
+/// Which value of a map with one value on each CPU a program uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueUse {
+    /// The only one. The program is not preempted.
+    Only,
+    /// The one that [`take_value`] found.
+    Taken,
+}
+
+impl ValueUse {
+    /// Writes code that sets `R0` to the address of the value. The verifier requires that the code then tests `R0` for 0.
+    pub fn look_up(self, code: &mut Code, map: MapUse) {
+        match self {
+            ValueUse::Only => look_up_only(code, map),
+            ValueUse::Taken => {
+                code.map(Register::R1, map);
+                code.address(Register::R2, VALUE_INDEX);
+                code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+            }
+        }
+    }
+}
+
+/// Writes code that finds a value that no other task uses. Otherwise it jumps to `none`. Since Linux 6.0, the kernel may preempt programs of
+/// uprobes, and run the same program for another task on the CPU (`bpf_prog_run_array_uprobe()` in include/linux/bpf.h).
+pub(crate) fn take_value(code: &mut Code, none: Label) {
+    let taken = code.label();
+    for index in 0..PREEMPTED_VALUES {
+        let next = code.label();
+        code.store_number(Size::Word, VALUE_INDEX, index as i32);
+        ValueUse::Taken.look_up(code, MapUse::Frames);
+        code.jump_if(Condition::Equal, Register::R0, 0, next);
+        code.copy(Register::R1, Register::R0);
+        code.store_number(Size::Double, Register::R1.at(INDEX.offset), index as i32);
+        code.copy(Register::R0, 0);
+        code.copy(Register::R2, 1);
+        code.push(Instruction::CompareExchange(Register::R1.at(TAKEN.offset), Register::R2));
+        code.jump_if(Condition::Equal, Register::R0, 0, taken);
+        code.here(next);
+    }
+    code.jump(none);
+    code.here(taken);
+    code.store(Size::Double, KEPT_VALUE, Register::R1);
+    // The verifier would check what follows for each index that it knows.
+    code.load(Size::Double, Register::R2, Register::R1.at(INDEX.offset));
+    code.store(Size::Word, VALUE_INDEX, Register::R2);
+}
+
+/// Writes code that lets others use the value.
+pub(crate) fn leave_value(code: &mut Code) {
+    code.load(Size::Double, Register::R1, KEPT_VALUE);
+    code.store_number(Size::Double, Register::R1.at(TAKEN.offset), 0);
+}
+
 /// Writes the code that reads the frames of the running task. `IDS` has its ids before and after. Registers other than
 /// [`crate::expression::CONTEXT`] are lost.
-pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
+pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>, value: ValueUse) {
     let [none, done, again, follow] = std::array::from_fn(|_| code.label());
     code.store_number(Size::Double, KEPT_MEMORY, 0);
     code.copy(Register::R1, IDS);
@@ -87,7 +150,7 @@ pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
     code.jump_if(Condition::Equal, Register::R0, 0, none);
     code.copy(WALK, Register::R0);
-    look_up_only(code, MapUse::Frames);
+    value.look_up(code, MapUse::Frames);
     code.jump_if(Condition::Equal, Register::R0, 0, none);
     code.copy(MEMORY, Register::R0);
     code.store(Size::Double, KEPT_MEMORY, Register::R0);

@@ -15,8 +15,10 @@ mod witnessed;
 use std::{
     collections::BTreeSet,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
+use perf_prof_capture::HookedProbe;
 use perf_prof_format::abi::{PERF_TYPE_TRACEPOINT, bpf::ProgramType, perf_event_attr};
 use perf_prof_system::{
     CallError,
@@ -87,6 +89,13 @@ pub enum Occasion<'a> {
         /// Which event it is, and when it is sampled.
         attr: &'a perf_event_attr,
     },
+    /// When a probe is hit.
+    Probe {
+        /// The name of the event.
+        name: &'a str,
+        /// The open probe.
+        hooked: &'a Arc<HookedProbe>,
+    },
 }
 
 impl Occasion<'_> {
@@ -94,6 +103,7 @@ impl Occasion<'_> {
         match self {
             Occasion::Tracepoint(tracepoint) => load(program, tracepoint, descriptor),
             Occasion::Sample { name, .. } => Loaded::load(name, ProgramType::PerfEvent, &program.with_maps(descriptor)),
+            Occasion::Probe { name, .. } => Loaded::load(name, ProgramType::Kprobe, &program.with_maps(descriptor)),
         }
     }
 
@@ -101,6 +111,7 @@ impl Occasion<'_> {
         match self {
             Occasion::Tracepoint(tracepoint) => Attached::new(program, tracepoint),
             Occasion::Sample { attr, .. } => Attached::to_samples(program, attr, cpus),
+            Occasion::Probe { hooked, .. } => Attached::to_probe(program, hooked),
         }
     }
 }
@@ -110,6 +121,15 @@ impl Occasion<'_> {
 pub struct Attached {
     program: Loaded,
     events: Vec<AttachedTo>,
+    _probe: Option<AttachedProbe>,
+}
+
+/// A probe to which a program is attached.
+#[derive(Debug)]
+struct AttachedProbe {
+    /// As in [`AttachedTo`]. It is dropped before the probe, which the kernel removes only then.
+    _link: Option<OwnedFd>,
+    _hooked: Arc<HookedProbe>,
 }
 
 /// An event to which a program is attached.
@@ -136,14 +156,21 @@ impl Attached {
         attr.set_disabled(1);
         let event = perf::open(&attr, Attach::Thread(0, None))?;
         let event = AttachedTo::new(&program, event)?;
-        Ok(Attached { program, events: vec![event] })
+        Ok(Attached { program, events: vec![event], _probe: None })
     }
 
     /// Attaches a program to an event that is sampled on these CPUs from now on.
     fn to_samples(program: Loaded, attr: &perf_event_attr, cpus: &BTreeSet<u32>) -> Result<Attached, CallError> {
         let attached = |&cpu: &u32| AttachedTo::new(&program, perf::open(attr, Attach::Cpu(cpu))?);
         let events = cpus.iter().map(attached).collect::<Result<_, _>>()?;
-        Ok(Attached { program, events })
+        Ok(Attached { program, events, _probe: None })
+    }
+
+    /// Attaches a program to a probe.
+    fn to_probe(program: Loaded, hooked: &Arc<HookedProbe>) -> Result<Attached, CallError> {
+        let link = hooked.event().map(|event| program.attach_to_event(event)).transpose()?.flatten();
+        let attached = Some(AttachedProbe { _link: link, _hooked: Arc::clone(hooked) });
+        Ok(Attached { program, events: Vec::new(), _probe: attached })
     }
 
     /// Returns how many events the program missed because another BPF program or bpf(2) was running on the CPU.
@@ -151,7 +178,8 @@ impl Attached {
         self.program.recursion_misses().unwrap_or(0)
     }
 
-    /// Returns the file descriptors that keep the program attached.
+    /// Returns the file descriptors that keep the program attached. Those of a probe are closed at once, because the probe's definition
+    /// can be removed only afterwards.
     fn into_slow(self) -> impl Iterator<Item = Slow> {
         let of_event = |AttachedTo { link, event }| link.map(Slow::Program).into_iter().chain([Slow::Event(event)]);
         self.events.into_iter().flat_map(of_event)

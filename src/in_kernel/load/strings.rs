@@ -133,12 +133,12 @@ impl StringWriter {
             Map::new(&MapDefinition { name, map_type, key_size: 4, value_size, entries, flags: 0, inner: None })
         };
         let output = map("output", MapType::PerfEventArray, 4, topology::possible_cpus() as u32)?;
-        let record = map("record", MapType::PerCpuArray, program.record_bytes, 1)?;
+        let record = map("record", MapType::PerCpuArray, program.record_bytes, program.values)?;
         let arguments = program.uses(MapUse::Arguments).then(arguments_of_calls).transpose()?;
         let paths =
             program.uses(MapUse::Paths).then(|| map("paths", MapType::PerCpuArray, PATHS_BYTES, 1)).transpose()?;
-        let frames =
-            program.uses(MapUse::Frames).then(|| map("frames", MapType::PerCpuArray, FRAMES_BYTES, 1)).transpose()?;
+        let frames = || map("frames", MapType::PerCpuArray, FRAMES_BYTES, program.values);
+        let frames = program.uses(MapUse::Frames).then(frames).transpose()?;
         let mut cpus = BTreeSet::new();
         for (cpu, event) in outputs {
             output.set_descriptor(cpu, event)?;

@@ -8,6 +8,9 @@ pub enum Unsuited {
     /// The event is not a tracepoint.
     #[error("it is no tracepoint")]
     NoTracepoint,
+    /// Programs cannot read an argument of the probe.
+    #[error("BPF programs cannot read the arguments of this probe")]
+    Probe,
     /// Programs cannot read this value in a form that they can use.
     #[error("BPF programs cannot read `{0}`")]
     Member(String),

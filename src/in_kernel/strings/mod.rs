@@ -2,6 +2,7 @@
 //! of the CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
 
 pub(crate) mod calls;
+mod probes;
 mod without_fields;
 
 use perf_prof_events::event::EventType;
@@ -14,11 +15,12 @@ use perf_prof_format::{
 
 use calls::Call;
 pub use calls::UNREAD_BYTES;
+pub use probes::{can_write_samples, probe_program};
 pub use without_fields::frames_program;
 
 use crate::{
     expression::{CONTEXT, Number, Outcome, start},
-    frames::{LARGEST_FRAMES, read_frames, write_frames},
+    frames::{LARGEST_FRAMES, ValueUse, read_frames, write_frames},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{PidNamespace, Unsuited, lower_filter},
     paths::{Found, LONGEST_PATH, NumberIterator, PathTypes, jump_unless, load_path, make_paths},
@@ -37,6 +39,8 @@ pub struct StringProgram {
     pub program: Program,
     /// The size of the map value in which a record is built, in bytes: the largest record, and a word for its length.
     pub record_bytes: usize,
+    /// How many values its maps have on each CPU.
+    pub values: u32,
 }
 
 impl StringProgram {
@@ -70,7 +74,7 @@ pub fn string_program(
     let program = code.program();
     match program.instructions.len() {
         words if words > LONGEST => Err(Unsuited::Long(words)),
-        _ => Ok(StringProgram { program, record_bytes: record_bytes(format) }),
+        _ => Ok(StringProgram { program, record_bytes: record_bytes(format), values: 1 }),
     }
 }
 
@@ -154,7 +158,7 @@ pub(crate) fn string_code(
         make_paths(&mut code, types, Found::All, (call, |at: usize| CONTEXT.at((arguments + 8 * at) as i16)));
     }
     if frames.is_some() {
-        read_frames(&mut code, types.iterator);
+        read_frames(&mut code, types.iterator, ValueUse::Only);
     }
     look_up_only(&mut code, MapUse::Record);
     code.jump_if(Condition::Equal, Register::R0, 0, done);
@@ -202,14 +206,7 @@ pub(crate) fn write_fields(
     strings: &[StringPlace],
     registers: Option<EventRegisters>,
 ) {
-    code.set(Register::R1, u64::from(format.id));
-    code.store(Size::Half, RECORD.at(0), Register::R1);
-    code.store_number(Size::Half, RECORD.at(2), 0);
-    if let Some(registers) = registers {
-        registers.store_flags(code, RECORD.at(2));
-    }
-    Number::Thread.load(code, Register::R1);
-    code.store(Size::Word, RECORD.at(4), Register::R1);
+    write_common_fields(code, format, registers);
     let hidden = format.interpreter_frames_offset();
     let first_added = strings.iter().map(|string| string.location).chain(hidden).min().unwrap_or(0);
     // Do not read beyond the last field: the kernel would refuse to attach the program.
@@ -224,6 +221,18 @@ pub(crate) fn write_fields(
     }
     write_zeros(code, done, first_added);
     write_zeros(code, first_added + 4 * strings.len(), format.first_string());
+}
+
+/// Writes code that sets the common fields: the first 8 bytes of the record.
+fn write_common_fields(code: &mut Code, format: &EventFormat, registers: Option<EventRegisters>) {
+    code.set(Register::R1, u64::from(format.id));
+    code.store(Size::Half, RECORD.at(0), Register::R1);
+    code.store_number(Size::Half, RECORD.at(2), 0);
+    if let Some(registers) = registers {
+        registers.store_flags(code, RECORD.at(2));
+    }
+    Number::Thread.load(code, Register::R1);
+    code.store(Size::Word, RECORD.at(4), Register::R1);
 }
 
 /// Writes code that sets the bytes of the record between two offsets to 0.

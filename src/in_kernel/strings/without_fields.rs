@@ -6,7 +6,7 @@ use perf_prof_format::tracefs::FRAMES_WITHOUT_FIELDS;
 use super::{KernelTypes, LENGTH, RECORD, StringProgram, write_record};
 use crate::{
     expression::start,
-    frames::{LARGEST_FRAMES, read_frames, write_frames},
+    frames::{LARGEST_FRAMES, ValueUse, read_frames, write_frames},
     instruction::{Code, Condition, MapUse, Register, Size},
     lower::{PidNamespace, Unsuited},
     select::{Selection, look_up_only},
@@ -23,7 +23,7 @@ pub fn frames_program(selection: &Selection, types: KernelTypes<'_>) -> Result<S
     let done = code.label();
     start(&mut code);
     selection.jump_unless(&mut code, done);
-    read_frames(&mut code, types.iterator);
+    read_frames(&mut code, types.iterator, ValueUse::Only);
     look_up_only(&mut code, MapUse::Record);
     code.jump_if(Condition::Equal, Register::R0, 0, done);
     code.copy(RECORD, Register::R0);
@@ -34,5 +34,5 @@ pub fn frames_program(selection: &Selection, types: KernelTypes<'_>) -> Result<S
     code.here(done);
     // The event has no ring, so the kernel need not make its sample.
     code.exit(0);
-    Ok(StringProgram { program: code.program(), record_bytes: FRAMES_WITHOUT_FIELDS + LARGEST_FRAMES })
+    Ok(StringProgram { program: code.program(), record_bytes: FRAMES_WITHOUT_FIELDS + LARGEST_FRAMES, values: 1 })
 }

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, bail};
 use perf_prof_capture::{EventRequest, Sampling};
-use perf_prof_format::abi::*;
+use perf_prof_events::derive::Derived;
+use perf_prof_format::{abi::*, tracefs::EventFormat};
+use perf_prof_in_kernel::strings::can_write_samples;
 use perf_prof_system::{output, procfs};
 
 use super::select::Selected;
@@ -28,6 +30,13 @@ pub fn can_be_written(request: &EventRequest) -> bool {
     request.samples.sample_type & !MEMBERS == 0 && request.event.kind != PERF_TYPE_BREAKPOINT
 }
 
+/// Returns whether a program can write the samples of a tracepoint or of a probe. What others have defined as a probe looks like a
+/// tracepoint, but the kernel runs other programs there.
+pub fn can_be_written_at(format: &EventFormat, request: &EventRequest) -> bool {
+    let is_probe = ["__probe_ip", "__probe_func"].iter().any(|field| format.field(field).is_some());
+    !is_probe || request.definition.as_ref().is_some_and(|definition| can_write_samples(format, definition))
+}
+
 /// Returns the request for samples that a program writes.
 pub fn written(request: &EventRequest) -> EventRequest {
     let mut request = request.clone();
@@ -45,15 +54,18 @@ pub fn written(request: &EventRequest) -> EventRequest {
     request
 }
 
-/// Says which events have no frames of Python functions, although the user wants them. Fails if no event has them.
-pub fn tell_missing(selected: &[Selected]) -> Result<()> {
-    let missing: Vec<&str> = selected
-        .iter()
-        .filter(|event| !event.format.has_interpreter_frames())
-        .map(|event| event.request.name.as_str())
-        .collect();
-    let why = "only timers, counters without addresses, tracepoints whose fields have a fixed size, and sources that are made of them, have Python \
-               frames";
+/// Says which events have no frames of Python functions, although the user wants them. The end of a span needs none. Fails if no event has
+/// them.
+pub fn tell_missing(selected: &[Selected], derived: &[Derived]) -> Result<()> {
+    let has_frames = |at: usize| selected[at].format.has_interpreter_frames();
+    let is_of_others = |at: usize| {
+        derived.iter().any(|of| of.inputs.contains(&at) && of.inputs.iter().any(|&input| has_frames(input)))
+    };
+    let lacks_frames = |at: &usize| !has_frames(*at) && !is_of_others(*at);
+    let missing = (0..selected.len()).filter(lacks_frames);
+    let missing: Vec<&str> = missing.map(|at| selected[at].request.name.as_str()).collect();
+    let why = "only timers, counters without addresses, tracepoints whose fields have a fixed size, entry probes of programs with \
+               arguments in registers, and sources that are made of them, have Python frames";
     match missing.as_slice() {
         [] => {}
         names if names.len() == selected.len() => bail!("{}: {why}", names.join(", ")),

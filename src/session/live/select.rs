@@ -93,6 +93,9 @@ impl Selected {
             }
             Format::Span(_) => return Ok(()),
         };
+        if !interpreter::can_be_written_at(format, &self.request) {
+            return Ok(());
+        }
         match format.with_interpreter_frames() {
             Ok(Some(format)) if self.spec.grouping == Grouping::Alone => {
                 self.format = Format::Tracepoint(format.into())
@@ -131,7 +134,7 @@ pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
     if plan.callchain.live_python() != InterpreterFrameUse::No {
-        interpreter::tell_missing(&selection.events)?;
+        interpreter::tell_missing(&selection.events, &selection.derived)?;
     }
     let (system, name) = MOVES;
     if plan.needs_moves() && tracefs.has_event(system, name) {
@@ -199,7 +202,11 @@ impl Selection {
                 self.add_tracepoints(spec, tracefs, system, name)?;
                 self.add_interpreter_frames(plan, spec, before)?;
             }
-            EventKind::Probe(probe) => self.events.extend(probes(plan, spec, probe)?),
+            EventKind::Probe(probe) => {
+                let before = self.events.len();
+                self.events.extend(probes(plan, spec, probe)?);
+                self.add_interpreter_frames(plan, spec, before)?;
+            }
             EventKind::Span(span) => self.add_span(plan, spec, &devices::with_numbers(span)?, tracefs)?,
             EventKind::Source { .. } | EventKind::Breakpoint { .. } => {
                 self.events.push(source(plan, spec, tracefs)?);

@@ -1,22 +1,27 @@
 //! Starts the BPF programs that write the records of events with strings. The events are already open.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Result, anyhow};
-use perf_prof_capture::{Capture, EventRequest, Writer};
+use perf_prof_capture::{Capture, EventRequest, HookedProbe, Writer};
 use perf_prof_events::{
     derive::source::{add_strings, has_strings},
     event::Format,
 };
 use perf_prof_format::{
+    abi::PERF_TYPE_TRACEPOINT,
     spec::{EventKind, EventSpec},
     tracefs::Filter,
 };
 use perf_prof_in_kernel::{
     load::{self, Occasion, Refusal, StringWriters, Tracepoint},
-    strings::{KernelTypes, frames_program, string_program},
+    strings::{KernelTypes, frames_program, probe_program, string_program},
 };
-use perf_prof_system::{output, procfs};
+use perf_prof_system::{
+    output,
+    probe_definition::{ProbeDefinition, ProbedPlace},
+    procfs,
+};
 
 use super::{
     kernel_target::{self, KernelTarget, Reason},
@@ -85,6 +90,9 @@ fn add(
     (event, request, at): (&Selected, &EventRequest, usize),
     (capture, types): (&Capture, KernelTypes<'_>),
 ) -> Result<(), Reason> {
+    if let Some(definition) = &request.definition {
+        return add_at_probe(writers, target, (event, request, at), (capture, types), definition);
+    }
     let ty = event.event_type(capture.layout(at));
     let format = ty.format.tracepoint();
     let filter = request.filter.as_ref().zip(format).map(|(text, format)| Filter::parse(text, format)).transpose()?;
@@ -95,13 +103,53 @@ fn add(
         Some(format) => Occasion::Tracepoint(Tracepoint { name: &format.name, id: format.id }),
         None => Occasion::Sample { name: &name, attr: &attr },
     };
-    let mut add = |types: KernelTypes<'_>| {
+    load_program(types, |types| {
         let program = match format {
             Some(_) => string_program(&ty, filter.as_ref(), &selection, types)?,
             None => frames_program(&selection, types)?,
         };
         writers.add(at, occasion, &program, capture.outputs(at))
-    };
+    })
+}
+
+/// Starts the programs of a probe. A static probe has its arguments in other registers at each of its places.
+fn add_at_probe(
+    writers: &mut StringWriters,
+    target: &KernelTarget<'_>,
+    (event, request, at): (&Selected, &EventRequest, usize),
+    (capture, types): (&Capture, KernelTypes<'_>),
+    definition: &ProbeDefinition,
+) -> Result<(), Reason> {
+    let mut ty = event.event_type(capture.layout(at));
+    let attr = &capture.attrs()[at].attr;
+    if let (Format::Tracepoint(format), PERF_TYPE_TRACEPOINT) = (&mut ty.format, attr.type_) {
+        // In a recording, the number says which event it is.
+        Arc::make_mut(format).id = attr.config as u32;
+    }
+    let format = ty.format.tracepoint();
+    let filter = request.filter.as_ref().zip(format).map(|(text, format)| Filter::parse(text, format)).transpose()?;
+    let selection = target.selection(format.map(Arc::as_ref), request)?;
+    let mut of_arguments: BTreeMap<&[String], Vec<ProbedPlace>> = BTreeMap::new();
+    for place in &definition.places {
+        of_arguments.entry(&place.arguments).or_default().push(place.clone());
+    }
+    let name = ty.format.name();
+    for places in of_arguments.into_values() {
+        let definition = ProbeDefinition { places, ..definition.clone() };
+        let hooked = Arc::new(HookedProbe::open(target.target, request, &definition)?);
+        load_program(types, |types| {
+            let program = probe_program(&ty, &definition, filter.as_ref(), (&selection, types))?;
+            writers.add(at, Occasion::Probe { name: &name, hooked: &hooked }, &program, capture.outputs(at))
+        })?;
+    }
+    Ok(())
+}
+
+/// Loads a program in the best form that the kernel accepts.
+fn load_program(
+    types: KernelTypes<'_>,
+    mut add: impl FnMut(KernelTypes<'_>) -> Result<(), Refusal>,
+) -> Result<(), Reason> {
     let mut iterator = types.iterator;
     let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator, ..types }));
     let added = match added {

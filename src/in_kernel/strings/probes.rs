@@ -1,0 +1,178 @@
+//! The program that writes the samples of a probe, with the frames of an interpreter. The kernel gives such a program the registers in
+//! place of the probe's record, so the program makes the record.
+
+use perf_prof_events::event::EventType;
+use perf_prof_format::tracefs::{EventFormat, Filter};
+use perf_prof_system::probe_definition::{FireAt, ProbeDefinition, ProbedCode};
+
+use super::{KernelTypes, LENGTH, RECORD, StringProgram, record_bytes, write_common_fields, write_record, write_zeros};
+use crate::{
+    expression::{CONTEXT, Outcome, start},
+    frames::{PREEMPTED_VALUES, ValueUse, leave_value, read_frames, take_value, write_frames},
+    instruction::{Code, Condition, MapUse, Place, Register, Size},
+    lower::{PidNamespace, Unsuited, lower_filter},
+    select::Selection,
+};
+
+/// The place on the stack of the address of the registers.
+const KEPT_CONTEXT: Place = Place { base: Register::Frame, offset: -136 };
+
+/// The registers, in the order of `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), with the names that definitions of probes use.
+#[cfg(target_arch = "x86_64")]
+const REGISTERS: &[&str] = &[
+    "r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip",
+    "cs", "flags", "sp", "ss",
+];
+/// On other processors, programs do not know where registers are.
+#[cfg(not(target_arch = "x86_64"))]
+const REGISTERS: &[&str] = &[];
+
+/// Where a program finds the value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FieldValue {
+    /// In the register at this offset of the context.
+    Register(i16),
+    Constant(u64),
+}
+
+/// A field of the record that a program fills in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProbeField {
+    offset: i16,
+    size: Size,
+    value: FieldValue,
+}
+
+/// Returns whether a program can write the samples of a probe: one of a process that fires at its place, with arguments in registers only.
+/// It could not wait for memory as the kernel does, and the address of the function is not in the registers when it returns.
+pub fn can_write_samples(format: &EventFormat, definition: &ProbeDefinition) -> bool {
+    definition.places.iter().all(|place| fields(format, definition, &place.arguments).is_some())
+}
+
+/// Returns the program that writes the samples of a probe. All places of the definition have the same arguments. `filter` is the filter of
+/// the selector.
+pub fn probe_program(
+    event: &EventType,
+    definition: &ProbeDefinition,
+    filter: Option<&Filter>,
+    (selection, types): (&Selection, KernelTypes<'_>),
+) -> Result<StringProgram, Unsuited> {
+    selection.check()?;
+    if selection.ids == PidNamespace::Other {
+        // Processes and threads are found by the ids that the first namespace gives them.
+        return Err(Unsuited::PidNamespace);
+    }
+    let format = event.format.tracepoint().ok_or(Unsuited::NoTracepoint)?;
+    let arguments = definition.places.first().map(|place| &*place.arguments).unwrap_or_default();
+    let fields = fields(format, definition, arguments).ok_or(Unsuited::Probe)?;
+    let frames = format.interpreter_frames_offset().ok_or(Unsuited::Probe)?;
+    let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
+    let mut code = Code::new();
+    let [leave, done] = std::array::from_fn(|_| code.label());
+    start(&mut code);
+    selection.jump_unless(&mut code, done);
+    code.store(Size::Double, KEPT_CONTEXT, CONTEXT);
+    take_value(&mut code, done);
+    let look_up_record = |code: &mut Code| {
+        ValueUse::Taken.look_up(code, MapUse::Record);
+        code.jump_if(Condition::Equal, Register::R0, 0, leave);
+        code.copy(RECORD, Register::R0);
+    };
+    look_up_record(&mut code);
+    write_common_fields(&mut code, format, None);
+    write_zeros(&mut code, 8, format.first_string());
+    fields.iter().for_each(|field| field.write(&mut code));
+    if let Some(test) = &test {
+        code.copy(CONTEXT, RECORD);
+        test.jump(&mut code, Outcome::Fails, leave);
+    }
+    read_frames(&mut code, types.iterator, ValueUse::Taken);
+    look_up_record(&mut code);
+    code.copy(LENGTH, format.first_string() as i32);
+    write_frames(&mut code, RECORD, LENGTH, frames);
+    code.load(Size::Double, CONTEXT, KEPT_CONTEXT);
+    write_record(&mut code);
+    code.here(leave);
+    leave_value(&mut code);
+    code.here(done);
+    // The definition is perf-prof's own, and its event has no ring. So the kernel need not make the sample.
+    code.exit(0);
+    Ok(StringProgram { program: code.program(), record_bytes: record_bytes(format), values: PREEMPTED_VALUES })
+}
+
+impl ProbeField {
+    fn write(self, code: &mut Code) {
+        match self.value {
+            FieldValue::Register(offset) => code.load(Size::Double, Register::R1, CONTEXT.at(offset)),
+            FieldValue::Constant(number) => code.set(Register::R1, number),
+        }
+        code.store(self.size, RECORD.at(self.offset), Register::R1);
+    }
+}
+
+/// Returns the fields of a probe's record. `None` if programs cannot read one of them.
+fn fields(format: &EventFormat, definition: &ProbeDefinition, arguments: &[String]) -> Option<Vec<ProbeField>> {
+    if definition.fire_at == FireAt::Return || matches!(definition.probed, ProbedCode::Kernel(_)) {
+        return None;
+    }
+    let mut fields = vec![field(format, "__probe_ip", FieldValue::Register(register("ip")?))?];
+    for argument in arguments {
+        let (name, fetch) = argument.split_once('=')?;
+        let (fetch, type_name) = fetch.split_once(':').map_or((fetch, None), |(fetch, name)| (fetch, Some(name)));
+        type_name.is_none_or(is_number).then_some(())?;
+        fields.push(field(format, name, value(fetch)?)?);
+    }
+    (fields.len() == format.fields().len()).then_some(fields)
+}
+
+fn field(format: &EventFormat, name: &str, value: FieldValue) -> Option<ProbeField> {
+    let field = format.field(name)?;
+    let size =
+        [Size::Byte, Size::Half, Size::Word, Size::Double].into_iter().find(|size| size.bytes() == field.size)?;
+    Some(ProbeField { offset: i16::try_from(field.offset).ok()?, size, value })
+}
+
+/// Returns whether a type of the kernel's probes is the one of a whole number, as `u32`.
+fn is_number(type_name: &str) -> bool {
+    let bits = type_name.strip_prefix(['u', 's', 'x']);
+    bits.is_some_and(|bits| ["8", "16", "32", "64"].contains(&bits))
+}
+
+/// Returns the value of an argument in the syntax of the kernel (Documentation/trace/uprobetracer.rst).
+fn value(fetch: &str) -> Option<FieldValue> {
+    let of_register = |name: &str| register(name).map(FieldValue::Register);
+    let (sign, rest) = fetch.split_at_checked(1)?;
+    match (sign, rest) {
+        ("%", name) => of_register(name),
+        ("$", "stack") => of_register("sp"),
+        ("\\", number) => {
+            let number = number.parse::<i64>().map(|number| number as u64).or_else(|_| number.parse());
+            number.ok().map(FieldValue::Constant)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the offset of a register in the context of a program.
+fn register(name: &str) -> Option<i16> {
+    let at = REGISTERS.iter().position(|register| *register == name)?;
+    Some(8 * at as i16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn arguments_in_registers_and_constants_are_read_and_others_are_left_to_the_kernel() {
+        let read = ["%di", "\\-1", "\\18446744073709551614", "$stack"].map(|fetch| value(fetch).unwrap());
+        let [minus_one, minus_two] = [u64::MAX, u64::MAX - 1].map(FieldValue::Constant);
+        assert_eq!(read, [FieldValue::Register(112), minus_one, minus_two, FieldValue::Register(152)]);
+        for other in ["+8(%sp)", "@+16", "$comm", "%xmm0", "$retval", "\\x", ""] {
+            assert_eq!(value(other), None, "{other}");
+        }
+        let types = ["u8", "s16", "x32", "s64", "string", "b1@2/8", "u32[4]", "symbol", ""].map(is_number);
+        assert_eq!(types, [true, true, true, true, false, false, false, false, false]);
+    }
+}
