@@ -22,7 +22,7 @@ use super::{
         attr::Attr,
         bytes::ByteOrder,
         features::{EventDesc, Features, feature_name},
-        first_records::{AuxTrace, FirstRecords, aux_warning},
+        first_records::{AuxTrace, FirstRecords, RingsOf, aux_warning},
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
         layouts::{Layouts, RawNumbers},
@@ -89,6 +89,7 @@ pub struct Recording {
     pub kernel: Option<KernelMapping>,
     /// The AUX area data that was found so far.
     aux: AuxTrace,
+    rings_of: RingsOf,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
     /// True if some of the warnings say that records are missing.
@@ -284,7 +285,7 @@ impl Recording {
         }
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
-        let FirstRecords { kernel, tracing_data, aux } =
+        let FirstRecords { kernel, tracing_data, aux, rings_of } =
             FirstRecords::read(&mut RecordReader::new(name, order, Box::new(feed)))?;
         if let (None, Some(bytes)) = (&features.tracing_data, tracing_data)
             && let Err(why) = features.add(HEADER_TRACING_DATA, &bytes, order)
@@ -293,7 +294,7 @@ impl Recording {
         }
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
-        let described = PipeDescription { attrs, features, kernel, aux, warnings };
+        let described = PipeDescription { attrs, features, kernel, aux, rings_of, warnings };
         let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
         Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ..recording })
     }
@@ -330,7 +331,7 @@ impl Recording {
     }
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
-        let PipeDescription { attrs, features, kernel, aux, warnings } = described;
+        let PipeDescription { attrs, features, kernel, aux, rings_of, warnings } = described;
         // The event descriptions and the attrs usually have the same order. Otherwise an attr gets the description with
         // the same ids.
         let by_ids: HashMap<_, _> =
@@ -362,8 +363,21 @@ impl Recording {
         }
         let layouts = Arc::new(layouts);
         let (name, blocks) = (limit.name().to_owned(), StoredIndex::default());
-        let lacks_records = false;
-        Recording { name, order, events, features, kernel, aux, warnings, lacks_records, layouts, limit, blocks, data }
+        Recording {
+            name,
+            order,
+            events,
+            features,
+            kernel,
+            aux,
+            rings_of,
+            warnings,
+            lacks_records: false,
+            layouts,
+            limit,
+            blocks,
+            data,
+        }
     }
 
     /// Returns the block devices of the recorded machine. Empty if the recorder did not store them.
@@ -374,6 +388,16 @@ impl Recording {
     /// Returns the layouts. They are needed to find the event and the time of each record.
     pub fn layouts(&self) -> &Arc<Layouts> {
         &self.layouts
+    }
+
+    /// Returns whether an event was recorded on only some of the CPUs that were online. If the recording does not say it,
+    /// returns false.
+    ///
+    /// An event of CPUs has one id for each of them, and an event of tasks or cgroups has at least as many. Only an
+    /// event of threads on any CPU may have fewer.
+    pub fn is_of_some_cpus(&self, event: &RecordedEvent) -> bool {
+        let online = self.features.cpus.map_or(0, |(_, online)| online as usize);
+        self.rings_of == RingsOf::Cpus && (1..online).contains(&event.ids.len())
     }
 
     /// Returns whether the recording contains counts instead of samples. The samples of `perf stat record` contain only

@@ -1,10 +1,15 @@
 //! The targets of a recording (commands, processes, threads, CPUs), and how a recording ends.
 
-use std::process::Stdio;
+use std::{
+    fs::File,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{CALL, command, finished, generating_thread, record, record_calls, waiting_generator},
+    recorder::{CALL, await_events, command, finished, generating_thread, record, record_calls, waiting_generator},
+    run::tested_program,
 };
 
 /// Records a process that waits until the events are enabled, and checks the recording.
@@ -16,7 +21,7 @@ fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
     // The events are enabled when the file is not empty, because existing tasks and mappings are written after the
     // events are opened.
     let path = dir.path().join("perf.data");
-    crate::harness::recorder::await_events(&recorder, &path);
+    await_events(&recorder, &path);
     drop(generator.stdin.take());
     generator.wait().unwrap();
     let status = recorder.wait().unwrap().code().unwrap();
@@ -74,13 +79,84 @@ fn only_the_chosen_cpu_is_recorded() {
     assert!(script.lines().count() > 0 && script.lines().all(|line| line.trim() == "[000]"), "{script}");
 }
 
+const SWITCH: &str = "sched:sched_switch";
+
+/// Returns what `perf-prof top offcpu` says about a recording, and whether it fails.
+fn top_offcpu(recording: &Path) -> (bool, String) {
+    let mut top = Command::new(tested_program());
+    let output = top.args(["top", "offcpu", "--input"]).arg(recording).output().unwrap();
+    (!output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A task that goes to another CPU would look as if it had been off the CPU until it came back.
+#[test]
+fn a_source_of_all_cpus_refuses_a_recording_of_one_cpu() {
+    needs([Need::Tracefs, Need::Perf, Need::TwoCpus]);
+    const SAID: &str =
+        " has the events of only some CPUs: offcpu needs the events of all CPUs, because it may begin on one CPU";
+    let of_one_cpu: [&[&str]; 4] = [
+        &["-C", "0", "-e", SWITCH],
+        &["-C", "0", "-e", SWITCH, "--threads"],
+        &["-C", "0", "-e", SWITCH, "-z"],
+        &["-a", "-e", "sched:sched_switch//cpus=0/"],
+    ];
+    for options in of_one_cpu {
+        let recorded = record(&[options, &["--", "true"]].concat());
+        let (fails, said) = top_offcpu(&recorded.path());
+        assert!(fails && said.contains(SAID), "{options:?}: {said}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe.data");
+    let mut recorder = Command::new(tested_program());
+    recorder.args(["record", "-q", "-C", "0", "-e", SWITCH, "-o", "-", "--", "true"]);
+    assert!(recorder.stdout(File::create(&pipe).unwrap()).status().unwrap().success());
+    // Recordings of perf say it since 6.0.
+    let of_perf = dir.path().join("perf.data");
+    let mut recorder = Command::new("perf");
+    let recorder = recorder.args(["record", "-q", "-C", "0", "-e", SWITCH, "-o"]).arg(&of_perf).args(["--", "true"]);
+    assert!(recorder.status().unwrap().success());
+    let dump = Command::new("perf").args(["script", "-D", "-i"]).arg(&of_perf).output().unwrap();
+    let says_it = String::from_utf8_lossy(&dump.stdout).contains("PERF_RECORD_ID_INDEX");
+    for path in [Some(&pipe), Some(&of_perf).filter(|_| says_it)].into_iter().flatten() {
+        let (fails, said) = top_offcpu(path);
+        assert!(fails && said.contains(SAID), "{said}");
+    }
+}
+
+/// The events of a thread have no CPU, so they may be fewer than the CPUs.
+#[test]
+fn a_source_of_all_cpus_takes_a_recording_of_tasks() {
+    needs([Need::Tracefs, Need::Perf]);
+    let mut generator = waiting_generator(1);
+    let thread = generating_thread(generator.id()).to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = command(&dir, &["-q", "-e", SWITCH, "-t", &thread]).spawn().unwrap();
+    await_events(&recorder, &dir.path().join("perf.data"));
+    drop(generator.stdin.take());
+    generator.wait().unwrap();
+    assert!(recorder.wait().unwrap().success());
+    assert_eq!(top_offcpu(&dir.path().join("perf.data")), (false, String::new()));
+    let recordings: [&[&str]; 2] = [&[], &["--per-thread"]];
+    for options in recordings {
+        let path = dir.path().join("of_perf.data");
+        let mut perf = Command::new("perf");
+        let perf = perf.args(["record", "-q", "-e", SWITCH, "-o"]).arg(&path).args(options).args(["--", "true"]);
+        assert!(perf.status().unwrap().success());
+        let (fails, said) = top_offcpu(&path);
+        assert!(!fails, "{options:?}: {said}");
+    }
+    let recorded = record(&["-e", SWITCH, "--", "sleep", "0.01"]);
+    let (fails, said) = top_offcpu(&recorded.path());
+    assert!(!fails, "{said}");
+}
+
 #[test]
 fn ctrl_c_ends_it_and_the_recording_is_whole() {
     needs([Need::Tracefs, Need::Perf]);
     for (signal, expected) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
         let dir = tempfile::tempdir().unwrap();
         let mut recorder = command(&dir, &["-e", "sched:sched_switch", "-a"]).stderr(Stdio::piped()).spawn().unwrap();
-        crate::harness::recorder::await_events(&recorder, &dir.path().join("perf.data"));
+        await_events(&recorder, &dir.path().join("perf.data"));
         // SAFETY: the child was not waited for.
         unsafe { libc::kill(recorder.id() as i32, signal) };
         let status = recorder.wait().unwrap().code().unwrap();

@@ -2,7 +2,7 @@
 
 use perf_prof_format::abi::perf_data::{
     FIRST_USER_RECORD_TYPE, PERF_RECORD_AUXTRACE, PERF_RECORD_AUXTRACE_INFO, PERF_RECORD_COMPRESSED,
-    PERF_RECORD_COMPRESSED2, PERF_RECORD_HEADER_TRACING_DATA,
+    PERF_RECORD_COMPRESSED2, PERF_RECORD_HEADER_TRACING_DATA, PERF_RECORD_ID_INDEX,
 };
 
 use super::{
@@ -23,6 +23,36 @@ pub(crate) struct FirstRecords {
     pub tracing_data: Option<Vec<u8>>,
     /// The AUX area data that was found so far.
     pub aux: AuxTrace,
+    /// What the rings belong to.
+    pub rings_of: RingsOf,
+}
+
+/// What the rings of a recording belong to. The id index (PERF_RECORD_ID_INDEX) states it. `perf-prof record` and perf
+/// (since 6.0) write one at the start of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RingsOf {
+    /// The recording does not say it.
+    #[default]
+    Unknown,
+    /// Each ring belongs to a CPU.
+    Cpus,
+    /// Some rings belong to threads, on any CPU.
+    Threads,
+}
+
+impl RingsOf {
+    /// Adds what an id index states. A long id index is split into several records.
+    pub fn add(&mut self, record: &[u8], order: ByteOrder) {
+        let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
+        for _ in 0..read.u64().unwrap_or(0) {
+            // Each entry has four numbers: id, ring, CPU, thread.
+            let Some([_, _, cpu, _]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else { break };
+            match (*self, cpu) {
+                (RingsOf::Threads, _) | (_, u64::MAX) => *self = RingsOf::Threads,
+                (RingsOf::Unknown | RingsOf::Cpus, _) => *self = RingsOf::Cpus,
+            }
+        }
+    }
 }
 
 /// The AUX area data of a recording: traces that the CPU writes. They are not decoded.
@@ -49,6 +79,9 @@ impl FirstRecords {
             let is_of_task = kind < FIRST_USER_RECORD_TYPE && !is_kernel_mapping(record, order);
             if found.kernel.is_some() || is_more || is_of_task {
                 break;
+            }
+            if kind == PERF_RECORD_ID_INDEX {
+                found.rings_of.add(record, order);
             }
             if kind == PERF_RECORD_AUXTRACE_INFO {
                 found.aux.kind = aux_kind(record, order);

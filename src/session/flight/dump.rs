@@ -100,9 +100,7 @@ impl Dump {
             }
             None => Vec::new(),
         };
-        if !ring_streams.is_empty() {
-            writer.list_rings(capture);
-        }
+        writer.list_rings(capture);
         let first = |copied: &CopiedRing| FirstCopy {
             ring: copied.ring,
             oldest: copied.oldest(|record| layout.time(record)),

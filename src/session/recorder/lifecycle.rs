@@ -273,9 +273,7 @@ impl RecordingWriter {
         // From now on, the kernel reports new tasks. So a task that is created while the existing tasks are listed is
         // not missed.
         capture.follow_tasks()?;
-        if let Destination::Directory(..) = self.destination() {
-            self.list_rings(capture);
-        }
+        self.list_rings(capture);
         self.describe(plan, workload.as_deref());
         capture.enable()?;
         workload.map_or(Ok(()), Workload::start)?;
@@ -292,7 +290,8 @@ impl RecordingWriter {
         self.keep_failure(result);
     }
 
-    /// Writes a record that lists the rings, for a recording that is a directory.
+    /// Writes records that list the rings. A reader needs them to find missing files of a directory, and to know whether
+    /// only some CPUs were recorded.
     pub fn list_rings(&mut self, capture: &Capture) {
         let rings = self.container.stream().own(&directory::rings(capture.rings()));
         self.keep_failure(rings);

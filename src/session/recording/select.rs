@@ -2,12 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    slice,
     sync::Arc,
 };
 
 use anyhow::{Result, anyhow, bail};
 use perf_prof_events::{
-    derive::{self, Derived, Presence, Span, SpanRule},
+    derive::{
+        self, Derived, Presence, Span, SpanRule,
+        source::{Coverage, check_coverage},
+    },
     event::{EventType, Format, OtherFormat, RawData, Sides},
 };
 use perf_prof_format::{
@@ -120,6 +124,7 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
     let mut inputs: Vec<_> = of_spans.iter_mut().map(|(_, span, inputs)| (&***span, inputs)).collect();
     take_each_event_once(&mut inputs, recording, &formats);
     for (spec, span, inputs) in of_spans {
+        refuse_some_cpus(spec, &inputs, recording)?;
         selected.add_span(spec, span, inputs, recording, &formats)?;
     }
     selected.types = derive::with_derived(std::mem::take(&mut selected.types), &selected.derived)?;
@@ -148,6 +153,17 @@ fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats
         }
     }
     Ok(inputs.into_iter().enumerate().filter(|(_, rules)| !rules.is_empty()).collect())
+}
+
+/// Fails if a source needs the events of all CPUs, but the recording has them of only some CPUs.
+fn refuse_some_cpus(spec: &EventSpec, inputs: &SpanInputs, recording: &Recording) -> Result<()> {
+    let is_in_parts = |(attr, _): &(usize, Vec<usize>)| recording.is_of_some_cpus(&recording.events[*attr]);
+    if inputs.iter().any(is_in_parts) {
+        let name = &recording.name;
+        check_coverage(slice::from_ref(spec), Coverage::Parts)
+            .map_err(|error| anyhow!("{name} has the events of only some CPUs: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
