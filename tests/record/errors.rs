@@ -1,8 +1,9 @@
 //! Error messages, which say what is wrong and how to correct it.
 
-use std::{fs, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use serde_json::Value as Json;
+use tempfile::TempDir;
 
 use crate::harness::{
     machine::{Need, needs, skip},
@@ -132,12 +133,7 @@ fn a_folder_that_is_no_recording_is_not_moved_away() {
 fn a_recording_that_cannot_start_leaves_the_previous_one() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
-    let disk = dir.path().join("disk");
-    fs::create_dir(&disk).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&disk).status();
-    if !mount.is_ok_and(|status| status.success()) {
-        skip(Need::Namespaces, "tmpfs cannot be mounted");
-    }
+    let disk = mount_disk(&dir, "64k");
     let path = disk.join("perf.data");
     fs::write(&path, "former").unwrap();
     assert!(fs::write(disk.join("rest"), vec![1; 64 << 10]).is_err(), "the disk is not full");
@@ -171,17 +167,23 @@ fn a_named_pipe_is_refused_and_not_removed() {
     assert!(dir.path().join("fifo").exists());
 }
 
+/// Mounts a disk of this size in the folder.
+fn mount_disk(dir: &TempDir, size: &str) -> PathBuf {
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&disk).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        skip(Need::Namespaces, "tmpfs cannot be mounted");
+    }
+    disk
+}
+
 /// Records until a disk of this size is full. Checks that perf can read the recording, and that the recording contains
 /// the number of samples that could not be written.
 fn on_a_full_disk(size: &str, options: &[&str]) {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
-    let disk = dir.path().join("disk");
-    std::fs::create_dir(&disk).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&disk).status();
-    if !mount.is_ok_and(|status| status.success()) {
-        skip(Need::Namespaces, "tmpfs cannot be mounted");
-    }
+    let disk = mount_disk(&dir, size);
     let path = disk.join("perf.data");
     // The command gets SIGTERM when the disk is full.
     let work = "while :; do :; done </dev/null & P=$!; trap 'kill $P' TERM; \
@@ -221,4 +223,30 @@ fn a_full_disk_leaves_a_recording_that_can_be_read() {
 #[test]
 fn a_full_disk_leaves_a_packed_directory_that_can_be_read() {
     on_a_full_disk("2m", &["-z", "--threads", "-e", "syscalls:sys_enter_read,syscalls:sys_enter_write"]);
+}
+
+/// The samples that could not be written come after all others, so no earlier span is missing.
+#[test]
+fn a_full_disk_takes_no_spans_from_before() {
+    needs([Need::Tracefs]);
+    for options in [&["-q", "-e", "syscall"][..], &["-q", "-e", "syscall", "--threads"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = mount_disk(&dir, "4m");
+        let path = disk.join("perf.data");
+        let work = ["--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=600000"];
+        let output = command(&dir, &[options, &["-o", path.to_str().unwrap()], &work].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Each call of dd makes two samples.
+        let spans = |times: &str| -> u64 {
+            let mut top = Command::new(tested_program());
+            let output = top.args(["top", "syscall", "--time", times, "--input"]).arg(&path).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let count = text.split(" spans in ").next().and_then(|text| text.rsplit(' ').next()?.parse().ok());
+            count.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+        };
+        let found = ["0%-100%", "0%-50%"].map(spans);
+        assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+        assert!(said.contains("No space left on device"), "{said}");
+        assert!(found[0] > 5000 && found[1] > found[0] / 4, "{options:?}: {found:?}");
+    }
 }

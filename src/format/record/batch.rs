@@ -77,8 +77,8 @@ pub struct Sorted {
 }
 
 /// Whether a ring had space for another record when perf-prof read it. When the answer changes, a sorted batch contains
-/// a marker: a PERF_RECORD_LOST with 0 lost records. The kernel writes no such record, and recordings contain none. A
-/// replay computes when a ring was losing events, and adds markers for these times.
+/// a marker: a PERF_RECORD_LOST with 0 lost records. The kernel writes no such record, and those of recordings end with
+/// a sample id. A replay computes when a ring was losing events, and adds markers for these times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
     /// The ring had space, so the kernel has not dropped a record.

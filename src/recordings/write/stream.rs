@@ -51,7 +51,19 @@ enum State {
     /// A write failed. All later records are counted and dropped.
     Failed {
         dropped: u64,
+        /// The time of the first dropped sample; `u64::MAX` if there is none.
+        since: u64,
     },
+}
+
+impl State {
+    /// Adds the counts of dropped records.
+    fn drop(&mut self, records: Tally) {
+        if let State::Failed { dropped, since } = self {
+            *dropped += records.samples;
+            *since = records.times.map_or(*since, |(first, _)| first.min(*since));
+        }
+    }
 }
 
 /// The error of a failed write of records.
@@ -124,8 +136,8 @@ impl Stream {
             }
             false => records,
         };
-        if let State::Failed { dropped } = &mut self.state {
-            *dropped += std::mem::take(&mut self.pending).samples;
+        if self.state != State::Open {
+            self.state.drop(std::mem::take(&mut self.pending));
             count_ids(records, &self.layout, &mut self.unwritten);
             return Ok(());
         }
@@ -198,7 +210,8 @@ impl Stream {
                 Ok(())
             }
             Err(error) => {
-                self.state = State::Failed { dropped: std::mem::take(&mut self.pending).samples };
+                self.state = State::Failed { dropped: 0, since: u64::MAX };
+                self.state.drop(std::mem::take(&mut self.pending));
                 // This fails for a pipe, which cannot be truncated.
                 let _ = self.file.set_len(self.end).and_then(|()| self.file.seek(io::SeekFrom::Start(self.end)));
                 Err(error.into())
@@ -226,7 +239,16 @@ impl Stream {
     pub fn dropped(&self) -> u64 {
         match self.state {
             State::Open => 0,
-            State::Failed { dropped } => dropped,
+            State::Failed { dropped, .. } => dropped,
+        }
+    }
+
+    /// Returns the time of the first sample that was not written because of an error. Returns `None` if all samples were
+    /// written, or if samples have no times.
+    pub fn dropped_since(&self) -> Option<u64> {
+        match self.state {
+            State::Failed { since, .. } if since != u64::MAX => Some(since),
+            State::Open | State::Failed { .. } => None,
         }
     }
 

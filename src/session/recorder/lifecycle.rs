@@ -396,6 +396,12 @@ impl RecordingWriter {
         let known: u64 = events.iter().map(|(_, count)| count).sum();
         events.iter_mut().take(1).for_each(|(_, count)| *count += dropped.saturating_sub(known));
         if let (Some((id, _)), 1..) = (events.first(), dropped) {
+            // A loss begins after the previous record of its ring. This loss belongs to no ring, so a record without a
+            // loss says where it begins: everything before it was written.
+            let streams = ring_streams.iter().map(|(_, stream)| stream).chain([&*self.container.stream()]);
+            if let Some(since) = streams.filter_map(Stream::dropped_since).min() {
+                out.lost(0, *id, NO_CPU, since.saturating_sub(1));
+            }
             out.lost(dropped, *id, NO_CPU, tally.times.map_or(0, |(_, last)| last));
         }
         events.iter().filter(|(_, count)| *count != 0).for_each(|&(id, count)| out.lost_samples(count, id, NO_CPU));

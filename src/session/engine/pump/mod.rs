@@ -515,6 +515,10 @@ impl Pump {
     }
 
     fn lost(&mut self, ring: usize, lost: u64) {
+        // A recorder that could not write all records says with a loss of 0 records where its loss begins.
+        if lost == 0 {
+            return;
+        }
         self.stats.count_lost(ring, lost);
         if let (Some(seen), Some(recent_losses)) = (self.rings.get_mut(ring), self.recent_losses.get_mut(ring)) {
             seen.lost += lost;
