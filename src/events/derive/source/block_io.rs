@@ -8,8 +8,13 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// These events do not number requests. A request is known by its device and its first sector, because open requests of a
-/// device have different sectors. A merge changes the sectors of a request, so merges have rules of their own.
+/// These events do not number requests. A request is known by its device and its first sector. A merge changes the sectors of
+/// a request, so merges have rules of their own.
+///
+/// Several requests for the same first sector may be open at once, for example if several tasks read the same file without
+/// the page cache. Their numbers of sectors and their `rwbs` tell them apart, and that only a request that was issued can
+/// complete. A request is issued again only after `block_rq_requeue`. Equal requests that are on the device at once are
+/// dropped, because no event says which of them completes.
 ///
 /// Flushes have no sectors, so [`FlushChange`] finds out which flush ends. Three kinds of requests involve flushes
 /// (block/blk-flush.c):
@@ -26,26 +31,40 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     example: "block-io/op=write|flush, min=10ms/",
     rules: &[
         // Exists since Linux 6.5. It happens in the task that makes the request; the other events may happen in any task.
-        Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").optional(),
+        Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").among(is_waiting).optional(),
         Rule::begin_another("block:block_io_start", WAIT).when("nr_sector == 0 && rwbs ~ \"F*\"").optional(),
         // A bio for the sectors before this request was merged into the request.
-        Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").optional(),
-        Rule::begin("block:block_bio_frontmerge", "dev+sector").optional(),
+        Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").among(accepts_bio).optional(),
+        Rule::begin("block:block_bio_frontmerge", "dev+sector").among(is_waiting).optional(),
         // This request was merged into the request for the sectors before it.
-        Rule::discard("block:block_rq_merge", "dev+sector").optional(),
-        Rule::begin_unless_open("block:block_rq_insert", "dev+sector").when("nr_sector != 0"),
-        Rule::note("block:block_rq_insert", "dev+sector", Keep::Last).when("nr_sector != 0").after(is_flushed_before),
-        Rule::begin_unless_open("block:block_rq_issue", "dev+sector").when("nr_sector != 0"),
-        Rule::note("block:block_rq_issue", "dev+sector", Keep::Last).when("nr_sector != 0"),
+        Rule::discard("block:block_rq_merge", "dev+sector").among(is_waiting).optional(),
+        Rule::begin_unless_open("block:block_rq_insert", "dev+sector").when("nr_sector != 0").among(is_new),
+        Rule::note("block:block_rq_insert", "dev+sector", Keep::Last)
+            .when("nr_sector != 0")
+            .after(is_flushed_before)
+            .among(is_new),
+        Rule::begin_unless_open("block:block_rq_issue", "dev+sector").when("nr_sector != 0").among(is_waiting),
+        Rule::note("block:block_rq_issue", "dev+sector", Keep::Last).when("nr_sector != 0").among(is_waiting),
         Rule::flush("block:block_rq_issue", OWN_FLUSH, FlushChange::Issued).when("rwbs == \"FF\""),
         Rule::note("block:block_rq_issue", WAIT, Keep::Last).when("rwbs == \"FF\""),
-        // The device was busy, so the block layer will issue the flush again.
+        // The device was busy, so the block layer will issue the request or the flush again.
+        Rule::note("block:block_rq_requeue", "dev+sector", Keep::Last)
+            .when("nr_sector != 0")
+            .among(is_on_device)
+            .optional(),
         Rule::flush("block:block_rq_requeue", OWN_FLUSH, FlushChange::Requeued).when("rwbs == \"FF\"").optional(),
-        Rule::note("block:block_rq_complete", "dev+sector", Keep::First).when("nr_sector != 0").after(completes_twice),
-        Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0").after(completes_once),
+        Rule::note("block:block_rq_complete", "dev+sector", Keep::First)
+            .when("nr_sector != 0")
+            .after(completes_twice)
+            .among(is_on_device),
+        Rule::end("block:block_rq_complete", "dev+sector")
+            .when("nr_sector != 0")
+            .after(completes_once)
+            .among(is_on_device),
         Rule::end("block:block_rq_complete", "dev+sector")
             .when("nr_sector == 0 && sector != 0 && rwbs != \"FF\"")
-            .after(completes_twice),
+            .after(completes_twice)
+            .among(waits_for_last_flush),
         Rule::flush("block:block_rq_complete", WAIT, FlushChange::WaitEnded)
             .when("nr_sector == 0 && sector == 0 && rwbs != \"FF\""),
         Rule::flush("block:block_rq_complete", OWN_FLUSH, FlushChange::Ended).when("rwbs == \"FF\""),
@@ -168,6 +187,46 @@ fn completes_once(span: &SpanView<'_>) -> bool {
     !completes_twice(span)
 }
 
+/// Returns whether the request was issued to the device, and not given back.
+fn is_issued(span: &SpanView<'_>) -> bool {
+    let requeue = span.note("block_rq_requeue");
+    issue(span).is_some_and(|issue| requeue.is_none_or(|requeue| requeue.time() < issue.time()))
+}
+
+/// Whether this sample can be of a request that waits to be issued. Merges may have added sectors to the request.
+fn is_waiting(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
+    accepts_bio(span, sample)?;
+    sample.uint("nr_sector").checked_sub(span.begin().uint("nr_sector"))
+}
+
+/// Whether the bio of this sample can be merged into the request.
+fn accepts_bio(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
+    let letter = |part: &PartView<'_>| {
+        let rwbs = part.text("rwbs");
+        rwbs.strip_prefix(b"F").unwrap_or(rwbs).first().copied()
+    };
+    (!is_issued(span) && letter(&span.begin()) == letter(sample)).then_some(0)
+}
+
+/// Whether this sample can be the insertion of the request into a queue. Without `block_io_start`, a request begins with its
+/// insertion, and is inserted again only if the device gave it back.
+fn is_new(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
+    let is_inserted = span.begin().is("block_rq_insert") && span.note("block_rq_requeue").is_none();
+    if is_inserted { None } else { is_waiting(span, sample) }
+}
+
+/// Whether this sample can be of a request that was issued: it has the size and the flags of the issue.
+fn is_on_device(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
+    let issue = issue(span).filter(|_| is_issued(span))?;
+    let is_same = issue.uint("nr_sector") == sample.uint("nr_sector") && issue.text("rwbs") == sample.text("rwbs");
+    is_same.then_some(0)
+}
+
+/// Whether the data of the request is written, and only a flush is left.
+fn waits_for_last_flush(span: &SpanView<'_>, _: &PartView<'_>) -> Option<u64> {
+    (completes_twice(span) && span.note("block_rq_complete").is_some()).then_some(0)
+}
+
 /// Returns the last `block_rq_issue` of the request. A busy device may refuse a request, which is then issued again.
 fn issue<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("block_rq_issue")
@@ -231,14 +290,12 @@ mod tests {
     fn a_request_without_a_completion_is_missing() {
         let all = [START, DISCARDS[0], DISCARDS[1], DISCARDS[2], COMPLETE];
         let seen = |sector, at| (sector, at, Some(at + 2));
-        let rows: [(&[Request], u64); 6] = [
+        let rows: [(&[Request], u64); 5] = [
             // Two requests are open at the end.
             (&[seen(10, 1), seen(20, 300), (30, 280, None), (40, 301, None)], 0),
             (&[seen(10, 1), (20, 5, None), seen(30, 300)], 1),
             // The second request has no completion. A later request for the same sectors shows that it is over.
             (&[seen(10, 1), (20, 5, None), seen(20, 300), seen(30, 301)], 1),
-            // Two requests for the same sectors are open at the same time.
-            (&[seen(10, 1), (20, 5, Some(10)), (20, 6, Some(11)), seen(30, 300)], 0),
             (&[(10, 1, None), (20, 2, None), (30, 100, None)], 0),
             (&[1, 2, 3, 4, 5, 6, 7, 8, 20].map(|at| (at, at as u64, None)), 8),
         ];

@@ -11,7 +11,9 @@ use perf_prof_format::{
 
 use super::{STRINGS, syscall};
 use crate::{
-    derive::span::{Action, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule},
+    derive::span::{
+        Action, Belongs, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule,
+    },
     event::{
         ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, SpanView,
     },
@@ -81,6 +83,7 @@ pub struct Rule {
     presence: Presence,
     only_if: Option<FieldCondition>,
     after: Option<OpenCondition>,
+    belongs: Option<Belongs>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +152,17 @@ impl FieldValues {
 
 impl Rule {
     const fn new(event: RuleEvent, action: Action, key: &'static str) -> Rule {
-        Rule { event, arguments: &[], action, key, when: None, presence: Presence::Needed, only_if: None, after: None }
+        Rule {
+            event,
+            arguments: &[],
+            action,
+            key,
+            when: None,
+            presence: Presence::Needed,
+            only_if: None,
+            after: None,
+            belongs: None,
+        }
     }
 
     /// A sample opens a span.
@@ -247,6 +260,12 @@ impl Rule {
         Rule { after: Some(condition), ..self }
     }
 
+    /// Allows several open spans with this key. A sample applies to the one that it can belong to. If it can belong to several,
+    /// nobody knows which. Then the spans with this key are dropped when they end.
+    pub const fn among(self, belongs: Belongs) -> Rule {
+        Rule { belongs: Some(belongs), ..self }
+    }
+
     /// Makes the event optional: the source works without it.
     pub const fn optional(self) -> Rule {
         Rule { presence: Presence::Optional, ..self }
@@ -300,6 +319,7 @@ impl Rule {
             presence: self.presence,
             only_if: self.only_if,
             after: self.after,
+            belongs: self.belongs,
         }
     }
 }

@@ -47,7 +47,7 @@ pub use self::{
     error::SpanError,
     flushes::{FlushChange, WAIT},
     key::{KeyPlan, Part as KeyPart},
-    rules::{Action, Change, FieldCondition, Keep, OpenCondition, Presence, SpanRule},
+    rules::{Action, Belongs, Change, FieldCondition, Keep, OpenCondition, Presence, SpanRule},
 };
 use super::{
     Derivation,
@@ -104,6 +104,8 @@ pub struct Step {
     pub when: Option<Filter>,
     /// If set, the open span with the key must meet this condition.
     pub after: Option<OpenCondition>,
+    /// If set, several spans with the key may be open at once, and this says which of them a sample can belong to.
+    pub belongs: Option<Belongs>,
 }
 
 impl Step {
@@ -118,7 +120,8 @@ impl Step {
             end: name(format),
         };
         let when = rule.when.map(|text| Filter::parse(text, format).map_err(|error| wrong(text, error)));
-        Ok(Step { action: rule.action, key, other_keys, when: when.transpose()?, after: rule.after })
+        let SpanRule { action, after, belongs, .. } = *rule;
+        Ok(Step { action, key, other_keys, when: when.transpose()?, after, belongs })
     }
 }
 

@@ -6,7 +6,10 @@ use perf_prof_format::{
 };
 
 use super::{SpanError, flushes::FlushChange};
-use crate::{derive::source, event::SpanView};
+use crate::{
+    derive::source,
+    event::{PartView, SpanView},
+};
 
 /// What the samples of an event do to spans.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub struct SpanRule {
     pub when: Option<&'static str>,
     /// If set, the open span with the key must meet this condition. The rule also applies if no span with the key is open.
     pub after: Option<OpenCondition>,
+    /// If set, several spans with the same key may be open at once, and this says which of them a sample can belong to.
+    pub belongs: Option<Belongs>,
     /// Whether the span works without the event.
     pub presence: Presence,
     /// If set, the rule applies only on kernels whose event has, or lacks, this field.
@@ -33,6 +38,10 @@ pub struct SpanRule {
 
 /// A condition on an open span and its samples so far.
 pub type OpenCondition = fn(&SpanView<'_>) -> bool;
+
+/// Returns `None` if a sample cannot belong to an open span with its key. Otherwise, returns by how much the span must have
+/// changed since its begin to be the sample's.
+pub type Belongs = fn(&SpanView<'_>, &PartView<'_>) -> Option<u64>;
 
 /// A condition on the fields of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +190,7 @@ impl SpanRule {
             other_keys: Vec::new(),
             when: None,
             after: None,
+            belongs: None,
             presence: Presence::Needed,
             only_if: None,
         };

@@ -41,6 +41,10 @@ struct Slot {
     input: u16,
 }
 
+/// Where the table keeps an open span. It is valid until a span is opened or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
 
@@ -205,6 +209,37 @@ impl OpenSpans {
         }
     }
 
+    /// Returns where the spans with this key are, the last one first.
+    pub fn places(&self, key: &Key) -> impl Iterator<Item = Place> + use<'_> {
+        let last = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key).copied();
+        let below = |&at: &u32| Some(self.slots[at as usize].below).filter(|&below| below != NONE);
+        std::iter::successors(last, below).map(Place)
+    }
+
+    /// Returns the span at a place.
+    pub fn at(&self, Place(at): Place) -> OpenSpan<&[u8]> {
+        let slot = &self.slots[at as usize];
+        OpenSpan { input: slot.input.into(), record: &slot.record }
+    }
+
+    /// Takes out the span at a place.
+    pub fn close_at(&mut self, Place(at): Place) -> Option<OpenSpan<Box<[u8]>>> {
+        let slots = &self.slots;
+        let slot = &slots[at as usize];
+        let key = slot.key.clone();
+        let last = *self.by_key.find(key.hash(), |&other| slots[other as usize].key == key)?;
+        match slot.below {
+            _ if at == last => self.close(&key),
+            NONE => self.remove_first(at),
+            below => {
+                let above = self.above[at as usize];
+                self.slots[above as usize].below = below;
+                self.above[below as usize] = above;
+                Some(self.take(at))
+            }
+        }
+    }
+
     /// Takes out the span with this key that was opened first.
     pub fn close_first(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
         self.remove_first(self.first_slot(key)?)
@@ -217,8 +252,13 @@ impl OpenSpans {
 
     /// Keeps a sample with the span of this key that was opened last. `rule` is the sample's rule, an index into the rules
     /// of the input. Returns how many of the oldest spans were dropped for its memory. The span itself may be one of them.
-    pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) -> u64 {
-        let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return 0 };
+    pub fn note(&mut self, key: &Key, of: (usize, usize), record: &[u8], keep: Keep) -> u64 {
+        let last = self.places(key).next();
+        last.map_or(0, |last| self.note_at(last, of, record, keep))
+    }
+
+    /// Like `note`, but with the span at this place.
+    pub fn note_at(&mut self, Place(at): Place, (input, rule): (usize, usize), record: &[u8], keep: Keep) -> u64 {
         let slot = &mut self.slots[at as usize];
         let (begin, old) = split(&slot.record);
         let mut kept: Vec<SpanNote<'_>> = notes(old).collect();
@@ -455,7 +495,7 @@ mod tests {
         /// The model is a list of keys and numbers, the oldest span first.
         #[test]
         fn the_ends_of_each_chain_are_those_of_a_naive_list(
-            steps in prop::collection::vec((0..4u8, 0..3i64), 0..100),
+            steps in prop::collection::vec((0..5u8, 0..3i64), 0..100),
             max in 1..8usize,
         ) {
             let mut open = OpenSpans::new(max as u32, Nesting::Nested, &Budget::unlimited());
@@ -476,7 +516,14 @@ mod tests {
                         open.open(with_key, 0, &[0, 0, 0, 0, 0, 0, 9, 0, at]);
                     }
                     2 => prop_assert_eq!(number(open.close(&with_key)), last.map(|at| model.remove(at).1)),
-                    _ => prop_assert_eq!(number(open.close_first(&with_key)), first.map(|at| model.remove(at).1)),
+                    3 => prop_assert_eq!(number(open.close_first(&with_key)), first.map(|at| model.remove(at).1)),
+                    _ => {
+                        // The second span from the last one.
+                        let place = open.places(&with_key).nth(1);
+                        let second = model.iter().rposition(|&(other, of)| other == key && last.is_some_and(|last| of != model[last].1));
+                        let closed = place.and_then(|place| open.close_at(place));
+                        prop_assert_eq!(number(closed), second.map(|at| model.remove(at).1));
+                    }
                 }
                 prop_assert_eq!(open.len(), model.len() as u64);
             }

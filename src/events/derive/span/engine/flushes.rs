@@ -48,7 +48,7 @@ impl Engine {
             End::First => return self.end(&key, Which::First, input, at.time, record, emit),
             End::Unclear | End::LastUnclear => {
                 let first = self.open.close_first(&key);
-                self.drop_flush(&key, first, at.time, SpanCounts::add_ambiguous);
+                self.drop_ended(&key, first, at.time, SpanCounts::add_ambiguous);
             }
             End::Unknown => {
                 self.counts.add_without_begin(1);
@@ -70,7 +70,7 @@ impl Engine {
         let key = flush_key(dev);
         if issue.is_end_missing {
             let first = self.open.close_first(&key);
-            self.drop_flush(&key, first, at.time, SpanCounts::add_unended);
+            self.drop_ended(&key, first, at.time, SpanCounts::add_unended);
         }
         self.end_missing_waits(dev, issue.over_before, at.time);
         match issue.waits {
@@ -87,13 +87,19 @@ impl Engine {
     }
 
     /// Drops a span that was over at the time `until`. `count` counts why its end is unknown.
-    fn drop_flush(&mut self, key: &Key, begin: Option<OpenSpan<Box<[u8]>>>, until: u64, count: fn(&SpanCounts, u64)) {
+    pub(super) fn drop_ended(
+        &mut self,
+        key: &Key,
+        begin: Option<OpenSpan<Box<[u8]>>>,
+        until: u64,
+        count: fn(&SpanCounts, u64),
+    ) {
         let Some(begin) = begin else { return };
-        self.count_dropped_flush(key, &begin, until, count);
+        self.count_dropped(key, &begin, until, count);
         self.count_missing([MissingSpan { key: key.clone(), begin, until }]);
     }
 
-    fn count_dropped_flush(&self, key: &Key, begin: &OpenSpan<Box<[u8]>>, now: u64, count: fn(&SpanCounts, u64)) {
+    fn count_dropped(&self, key: &Key, begin: &OpenSpan<Box<[u8]>>, now: u64, count: fn(&SpanCounts, u64)) {
         self.counts.add_dropped(1);
         // If events were lost, the loss may be the reason.
         let count = if self.lossy_rings == 0 { count } else { SpanCounts::add_lost };
@@ -106,7 +112,7 @@ impl Engine {
     fn drop_waits(&mut self, dev: u64, now: u64) {
         let key = wait_key(dev);
         while let Some(begin) = self.open.close_first(&key) {
-            self.count_dropped_flush(&key, &begin, now, SpanCounts::add_ambiguous);
+            self.count_dropped(&key, &begin, now, SpanCounts::add_ambiguous);
             let without_room = self.missing_waits.keep(&key, begin, now);
             self.count_missing(without_room);
         }

@@ -126,17 +126,22 @@ impl Engine {
         }
     }
 
+    /// Adds up the maximum durations of spans with this key that a loss dropped. Called when a span with the key begins.
+    pub(super) fn count_lost_before(&mut self, key: &Key, time: u64) {
+        if !self.missing.is_empty() {
+            let dropped = self.missing.begin(&self.missing_key(key), time, self.lossy_rings != 0);
+            self.count_missing(dropped);
+        }
+    }
+
     /// Adds up the maximum durations of earlier spans with this key: those that a loss dropped, and the open one. Called
     /// when a span with the key begins although no end came.
     pub(super) fn count_missing_before(&mut self, key: &Key, time: u64) {
         if self.span.spec.nesting != Nesting::Replaced {
             return;
         }
+        self.count_lost_before(key, time);
         let is_losing = self.lossy_rings != 0;
-        if !self.missing.is_empty() {
-            let dropped = self.missing.begin(&self.missing_key(key), time, is_losing);
-            self.count_missing(dropped);
-        }
         // Some ends of sources have no event, so a second begin alone does not show that an end is missing.
         let task = key.numbers()[0] as i32;
         let is_contradicted = || self.scheduler.contradicted().contains(&task);

@@ -1,5 +1,6 @@
 //! A span during a run: receives the samples that begin and end spans, and delivers the spans.
 
+mod concurrent;
 mod flushes;
 mod missing;
 
@@ -10,7 +11,7 @@ use perf_prof_format::{
     spec::{Nesting, OpenAtEnd},
 };
 
-use self::missing::OfThreads;
+use self::{concurrent::UnclearKeys, missing::OfThreads};
 use super::{
     Action, Change, Filters, Keep, OpenCondition, Span, Step,
     flushes::Flushes,
@@ -20,7 +21,7 @@ use super::{
     overdue::Overdue,
     runs::Runs,
     scheduler::{At, Scheduler},
-    table::{OpenSpan, OpenSpans},
+    table::{OpenSpan, OpenSpans, Place},
     verdicts::Verdicts,
 };
 use crate::{
@@ -52,6 +53,8 @@ pub(super) struct Engine {
     runs: Option<Runs>,
     scheduler: Scheduler,
     flushes: Flushes,
+    /// The keys of spans that cannot be told apart.
+    unclear: UnclearKeys,
     /// The waits for flushes that were dropped, because nobody knows which of them have ended.
     missing_waits: Missing,
     /// Finds open spans that should have ended. `None` for spans that may stay open for long.
@@ -82,6 +85,7 @@ enum Output {
 enum Which {
     First,
     Last,
+    At(Place),
 }
 
 impl Engine {
@@ -126,6 +130,7 @@ impl Engine {
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
             flushes: Flushes::default(),
+            unclear: UnclearKeys::default(),
             missing_waits: Missing::new(Lifetime::Any),
             overdue: misses_ends.then(Overdue::default),
             counts,
@@ -193,7 +198,8 @@ impl Engine {
         let begin = match which {
             Which::Last => open.close_if(key, is_later),
             Which::First if open.first(key).is_some_and(is_later) => open.close_first(key),
-            Which::First => None,
+            Which::At(place) if is_later(open.at(place)) => open.close_at(place),
+            Which::First | Which::At(_) => None,
         };
         let Some(begin) = begin else {
             counts.add_without_begin(1);
@@ -422,6 +428,10 @@ impl Derivation for Engine {
                 continue;
             }
             let Some(key) = self.key(step, layout, record) else { continue };
+            if let Some(belongs) = step.belongs {
+                self.concurrent(at, belongs, &key, (input, record), emit)?;
+                continue;
+            }
             if step.after.is_some_and(|after| !self.meets(after, &key)) {
                 continue;
             }
@@ -503,6 +513,7 @@ impl Derivation for Engine {
         self.ahead.clear();
         self.scheduler.clear();
         self.flushes.lost();
+        self.unclear.clear();
         self.runs.iter_mut().for_each(Runs::clear);
     }
 
@@ -545,8 +556,11 @@ impl Derivation for Engine {
             return Flow::Continue(());
         }
         // These spans still count as open.
-        while let Some(key) = self.open.oldest_key().map(Key::numbers) {
-            let Some(begin) = self.open.take_oldest() else { break };
+        while let Some((key, begin)) = self.open.take_oldest_with_key() {
+            if self.unclear.contains(&key) {
+                continue;
+            }
+            let key = key.numbers();
             let (begin_record, notes) = begin.split();
             let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
             let duration = self.end.max(self.last).saturating_sub(time);

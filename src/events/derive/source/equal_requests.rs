@@ -1,0 +1,209 @@
+//! Tests of requests in `block-io` that are open for the same first sector at the same time.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{
+    block_io::BLOCK_IO,
+    made::{MadeEvent, MadeRun, MadeSample},
+};
+
+const START: &str = "block:block_io_start";
+const MERGE: &str = "block:block_rq_merge";
+const INSERT: &str = "block:block_rq_insert";
+const ISSUE: &str = "block:block_rq_issue";
+const REQUEUE: &str = "block:block_rq_requeue";
+const COMPLETE: &str = "block:block_rq_complete";
+const FRONT_MERGE: &str = "block:block_bio_frontmerge";
+const EVENTS: [&str; 7] = [START, FRONT_MERGE, MERGE, INSERT, ISSUE, REQUEUE, COMPLETE];
+const FIELDS: &[&str] =
+    &["unsigned int dev", "u64 sector", "unsigned int nr_sector", "int error", "char rwbs[8]", "char comm[8]"];
+const US: u64 = 1_000;
+
+/// An event of a request for sector 64: its name, the time in us, the number of sectors, and `rwbs`.
+type Event = (&'static str, u64, i64, &'static str);
+
+fn start(events: &[&'static str]) -> MadeRun {
+    let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
+    let run = MadeRun::start(&BLOCK_IO, "block-io", &events);
+    run.belongs(7, 7);
+    run
+}
+
+fn deliver(run: &mut MadeRun, events: &[Event]) {
+    for &(event, us, nr_sector, rwbs) in events {
+        let mut bytes = [0; 8];
+        bytes[..rwbs.len()].copy_from_slice(rwbs.as_bytes());
+        let rwbs = i64::from_le_bytes(bytes);
+        let fields = [("dev", 1), ("sector", 64), ("nr_sector", nr_sector), ("rwbs", rwbs)];
+        run.spans(&[MadeSample { event, tid: 7, cpu: 0, time: us * US, fields: &fields }]);
+    }
+}
+
+/// Returns when the spans began and ended, in us.
+fn spans(run: &MadeRun) -> Vec<(u64, u64)> {
+    run.delivered.iter().map(|span| (span.begin / US, span.end / US)).collect()
+}
+
+/// Runs the source on these events. Returns the spans, and the number of spans that cannot be told apart.
+fn made(events: &[Event]) -> (Vec<(u64, u64)>, u64) {
+    let mut run = start(&EVENTS);
+    deliver(&mut run, events);
+    run.finish();
+    let gaps = run.gaps().iter().map(|gap| gap.1).sum::<u64>();
+    assert_eq!(gaps, run.ambiguous() + run.unended(), "{events:?}");
+    (spans(&run), run.ambiguous())
+}
+
+#[test]
+fn of_equal_requests_at_the_same_time_nobody_knows_which_one_has_ended() {
+    let mut run = start(&EVENTS);
+    let both = [(START, 1, 8, "R"), (ISSUE, 2, 8, "R"), (START, 3, 8, "R"), (ISSUE, 4, 8, "R")];
+    let ends = [(COMPLETE, 7, 8, "R"), (COMPLETE, 9, 8, "R")];
+    let next = [(START, 10, 8, "R"), (ISSUE, 11, 8, "R"), (COMPLETE, 15, 8, "R")];
+    deliver(&mut run, &[&both[..], &ends, &next].concat());
+    run.finish();
+    assert_eq!((spans(&run), run.ambiguous(), run.unended()), (vec![(10, 15)], 2, 0));
+    assert_eq!((run.gaps(), run.missing()), (vec![(7, 2)], (6 + 6) * US));
+    assert_eq!(run.counts(), [3, 1, 2, 0]);
+}
+
+#[test]
+fn requests_for_a_sector_are_told_apart_by_what_the_events_say() {
+    let one =
+        |at: [u64; 3], nr, rwbs| [(START, at[0], nr, rwbs), (ISSUE, at[1], nr, rwbs), (COMPLETE, at[2], nr, rwbs)];
+    // By their numbers of sectors, and by their operations and flags.
+    for (nr, rwbs) in [(16, "R"), (8, "WS"), (8, "RA")] {
+        let mut events = [one([1, 2, 9], 8, "R"), one([3, 4, 7], nr, rwbs)].concat();
+        events.sort_by_key(|event| event.1);
+        assert_eq!(made(&events), (vec![(3, 7), (1, 9)], 0), "{nr} {rwbs}");
+    }
+    // Only one of them was issued.
+    let mut events = [one([1, 2, 5], 8, "R"), one([3, 6, 9], 8, "R")].concat();
+    events.sort_by_key(|event| event.1);
+    assert_eq!(made(&events), (vec![(1, 5), (3, 9)], 0));
+    // The device gave one back.
+    let given_back = [(START, 1, 8, "R"), (ISSUE, 2, 8, "R"), (REQUEUE, 3, 8, "R"), (START, 4, 8, "WS")];
+    let issued = [(ISSUE, 5, 8, "WS"), (ISSUE, 6, 8, "R"), (COMPLETE, 7, 8, "R"), (COMPLETE, 9, 8, "WS")];
+    assert_eq!(made(&[given_back, issued].concat()), (vec![(1, 7), (4, 9)], 0));
+}
+
+#[test]
+fn a_request_that_the_device_gives_back_is_one_span() {
+    let events = [(START, 1, 8, "R"), (ISSUE, 2, 8, "R"), (REQUEUE, 3, 8, "R"), (INSERT, 4, 8, "R")];
+    let events = [&events[..], &[(ISSUE, 5, 8, "R"), (COMPLETE, 9, 8, "R")]].concat();
+    assert_eq!(made(&events), (vec![(1, 9)], 0));
+    assert_eq!(made(&events[1..]), (vec![(2, 9)], 0));
+}
+
+/// Before Linux 6.5, a request begins when it is inserted into a queue or issued.
+#[test]
+fn requests_without_a_start_are_told_apart_too() {
+    for first in [INSERT, ISSUE] {
+        let begins = [(first, 1, 8, "R"), (first, 2, 8, "R")];
+        let issues = [(ISSUE, 3, 8, "R"), (ISSUE, 4, 8, "R")];
+        let ends = [(COMPLETE, 7, 8, "R"), (COMPLETE, 9, 8, "R")];
+        let issues = if first == INSERT { &issues[..] } else { &[] };
+        let mut run = start(&EVENTS[1..]);
+        deliver(&mut run, &[&begins[..], issues, &ends].concat());
+        assert_eq!((spans(&run), run.ambiguous(), run.missing()), (vec![], 2, (6 + 7) * US), "{first}");
+        assert_eq!(run.counts(), [2, 0, 2, 0]);
+    }
+}
+
+/// A request in the model.
+#[derive(Clone, Copy)]
+struct Request {
+    begin: u64,
+    sectors: i64,
+    rwbs: &'static str,
+    is_issued: bool,
+}
+
+/// A device with requests for one sector: the events that it delivers, and the true spans.
+#[derive(Default)]
+struct Model {
+    open: Vec<Request>,
+    events: Vec<Event>,
+    truth: BTreeMap<u64, u64>,
+}
+
+impl Model {
+    fn start(&mut self, sectors: i64, rwbs: &'static str, us: u64) {
+        self.open.push(Request { begin: us, sectors, rwbs, is_issued: false });
+        self.events.push((START, us, sectors, rwbs));
+    }
+
+    /// Issues the request, or lets the device give it back.
+    fn issue_or_requeue(&mut self, at: usize, us: u64) {
+        let Some(request) = self.open.get_mut(at) else { return };
+        request.is_issued ^= true;
+        let event = if request.is_issued { ISSUE } else { REQUEUE };
+        self.events.push((event, us, request.sectors, request.rwbs));
+    }
+
+    /// Merges the request into another one, which has no event for this if the other one comes first.
+    fn merge(&mut self, at: usize, us: u64, sectors: i64) {
+        match self.open.get_mut(at) {
+            Some(request) if !request.is_issued && sectors != 0 => request.sectors += sectors,
+            Some(&mut Request { is_issued: false, sectors, rwbs, .. }) => {
+                self.open.remove(at);
+                self.events.push((MERGE, us, sectors, rwbs));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, at: usize, us: u64, is_delivered: bool) {
+        if self.open.get(at).is_some_and(|request| request.is_issued) {
+            let request = self.open.remove(at);
+            self.truth.insert(request.begin, us);
+            self.events.extend(is_delivered.then_some((COMPLETE, us, request.sectors, request.rwbs)));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+    #[test]
+    fn no_span_has_the_end_of_another_request_for_its_sector(
+        steps in prop::collection::vec((0..7u8, 0..4usize, 0..3usize, 0..4u8), 1..60),
+        merges in any::<bool>(),
+        hides in any::<bool>(),
+    ) {
+        let mut model = Model::default();
+        let kinds = [(8, "R"), (16, "R"), (8, "WS")];
+        for (us, &(step, at, kind, one_of)) in (1..).zip(&steps) {
+            let (sectors, rwbs) = kinds[kind];
+            match step {
+                0 | 1 => model.start(sectors, rwbs, us),
+                2 | 3 => model.issue_or_requeue(at, us),
+                4 if merges => model.merge(at, us, 8 * kind as i64),
+                4 => {}
+                _ => model.end(at, us, !(hides && one_of == 0)),
+            }
+        }
+        for us in (100..).step_by(10).take(model.open.len()) {
+            if !model.open[0].is_issued {
+                model.issue_or_requeue(0, us);
+            }
+            model.end(0, us + 1, true);
+        }
+        let mut run = start(&EVENTS);
+        deliver(&mut run, &model.events);
+        run.finish();
+        let spans = spans(&run);
+        for (begin, end) in &spans {
+            prop_assert_eq!(model.truth.get(begin), Some(end), "{:?}", model.events);
+        }
+        if !hides {
+            let dropped = run.gaps().iter().map(|gap| gap.1).sum::<u64>();
+            prop_assert_eq!(spans.len() as u64 + dropped, model.truth.len() as u64, "{:?}", model.events);
+            let total = |of: &mut dyn Iterator<Item = (u64, u64)>| of.map(|(begin, end)| (end - begin) * US).sum::<u64>();
+            let known = total(&mut spans.iter().copied()) + run.missing();
+            let truth = total(&mut model.truth.iter().map(|(&begin, &end)| (begin, end)));
+            prop_assert!(merges || known == truth, "{known} {truth} {:?}", model.events);
+        }
+    }
+}
