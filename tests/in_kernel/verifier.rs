@@ -382,7 +382,7 @@ fn the_verifier_accepts_the_programs_of_probes_and_of_timers_that_read_frames() 
         skip(Need::Bpf, "programs read the registers of x86-64 only");
     }
     let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
-    let iterator = bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, NumberIterator::needs)?));
+    let iterator = bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, Enumerators::Skipped, NumberIterator::needs)?));
     let format = EventFormat::parse("uprobe", PROBE).unwrap().with_interpreter_frames().unwrap().unwrap();
     let filter = Filter::parse("a > 3", &format).unwrap();
     let event = event(Arc::new(format));
@@ -391,7 +391,7 @@ fn the_verifier_accepts_the_programs_of_probes_and_of_timers_that_read_frames() 
     let probed = ProbedCode::File(SharedFile::open(Path::new("/proc/self/exe")).unwrap());
     let definition = ProbeDefinition { probed, fire_at: FireAt::Entry, places };
     for iterator in [iterator, None] {
-        let types = KernelTypes { paths: None, iterator };
+        let types = KernelTypes { paths: None, registers: None, iterator };
         let load = |program: StringProgram, of| {
             let maps = Maps::with_record(None, (8, 8), program.record_bytes);
             maps.load_as(of, &program.program, &format!("{of:?} {types:?}"));
