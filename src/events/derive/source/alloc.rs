@@ -42,7 +42,7 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
         }),
         Field::address("ptr", "its address", |span| span.key(0) as u64),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

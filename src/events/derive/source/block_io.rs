@@ -122,9 +122,20 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
             |span| span.begin().text("rwbs").into(),
         ),
     ],
-    ends_soon: true,
+    ends_soon: Some(kind),
     narrow: None,
 };
+
+/// Returns the kind of a request: its device and its operation. A device may have thousands of reads in the time of one flush.
+fn kind(span: &SpanView<'_>) -> u64 {
+    let begin = span.begin();
+    let rwbs = begin.text("rwbs");
+    let operation = match begin.uint("nr_sector") {
+        0 => b'F',
+        _ => rwbs.strip_prefix(b"F").unwrap_or(rwbs).first().copied().unwrap_or_default(),
+    };
+    begin.uint("dev") << 8 | u64::from(operation)
+}
 
 /// The key of the flushes of the block layer.
 const OWN_FLUSH: &str = "dev";

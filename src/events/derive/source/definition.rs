@@ -45,12 +45,15 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
-    /// Whether spans are short. If such a span stays open for long, its end was not delivered. For example, some kernels do
-    /// not deliver an end in an interrupt of an idle task.
-    pub ends_soon: bool,
+    /// If spans are short, returns the kind of a span: spans of one kind last about equally long. If such a span stays open for
+    /// long, its end was not delivered. For example, some kernels do not deliver an end in an interrupt of an idle task.
+    pub ends_soon: Option<Kind>,
     /// Makes a filter for the kernel from the options, which saves work. perf-prof filters the spans in any case.
     pub narrow: Option<Narrow>,
 }
+
+/// Returns a number for the kind of a span.
+pub type Kind = fn(&SpanView<'_>) -> u64;
 
 /// Makes a filter for events from the options. Returns `None` if the options allow none.
 type Narrow = fn(&[SpanOption]) -> Option<String>;
@@ -418,7 +421,7 @@ impl SourceDefinition {
     /// events the run receives.
     pub(crate) fn misses_ends(&self, discards: usize) -> bool {
         let all = self.rules.iter().filter(|rule| rule.action == Action::Discard);
-        self.ends_soon && all.count() == discards
+        self.ends_soon.is_some() && all.count() == discards
     }
 
     /// Returns whether the source has the option `str`: arguments of its events point to strings.

@@ -112,6 +112,22 @@ fn requests_without_a_start_are_told_apart_too() {
     }
 }
 
+/// The ends of the last requests are hidden. Writes to the device last much longer than reads.
+#[test]
+fn a_read_whose_end_is_hidden_shortly_before_the_end_of_the_run_is_missing() {
+    let request = |at, us, rwbs| [(START, at, 8, rwbs), (ISSUE, at + 1, 8, rwbs), (COMPLETE, at + us, 8, rwbs)];
+    let before: Vec<Event> = (0..40).flat_map(|at| request(1 + at * 1_000, 300, "R")).collect();
+    let slow = request(50_000, 30_000, "WS");
+    for (age, expected) in [(9_000, 0), (58_000, 1)] {
+        let hidden = &request(100_000, 0, "R")[..2];
+        let last = request(99_000 + age, 1_000, "WS");
+        let mut run = start(&EVENTS);
+        deliver(&mut run, &[&before[..], &slow, hidden, &last].concat());
+        run.finish();
+        assert_eq!((run.delivered.len(), run.unended(), run.gaps().len()), (42, expected, expected as usize), "{age}");
+    }
+}
+
 /// A request in the model.
 #[derive(Clone, Copy)]
 struct Request {

@@ -36,6 +36,6 @@ pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
             |span| span.end().map_or(0, |end| end.int("ret")),
         ),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };

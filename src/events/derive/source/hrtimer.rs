@@ -47,7 +47,7 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
             starter(span).map_or(b"".into(), |start| span.comm(&start))
         }),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

@@ -28,6 +28,6 @@ pub(super) const IRQ: SourceDefinition = SourceDefinition {
             |span| span.end().map_or(b"".into(), |end| span.shown(&end, "ret")),
         ),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };

@@ -29,7 +29,7 @@ pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
             span.begin().uint("guest_rip") | span.begin().uint("vcpu_pc")
         }),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

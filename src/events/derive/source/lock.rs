@@ -50,7 +50,7 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
             },
         ),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

@@ -68,7 +68,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
             },
         ),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

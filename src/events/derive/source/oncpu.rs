@@ -41,6 +41,6 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         .is(SpanOrigin::EndBits("prev_state", STATE_BITS))
         .one_of(|| texts(TASK_STATES), ""),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };

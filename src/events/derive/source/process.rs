@@ -91,7 +91,7 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
             sender(span).is_some_and(|sent| is_by_kernel(&sent)).into()
         }),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

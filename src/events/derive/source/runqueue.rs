@@ -78,7 +78,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
             span.end().is_some_and(|end| i64::from(end.cpu()) != cpu).into()
         }),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

@@ -67,7 +67,7 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(["handler", "default", "ignored"]), ""),
         Field::time("waited", "ns until it was delivered", |span| span.duration()),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

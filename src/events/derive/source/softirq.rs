@@ -45,7 +45,7 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
             span.note("softirq_raise").map(|raise| span.begin().time().saturating_sub(raise.time()))
         }),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

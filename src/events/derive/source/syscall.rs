@@ -75,7 +75,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(system_calls::error_names()), "errno_")
         .is(SpanOrigin::Error("ret")),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: Some(narrow),
 };
 

@@ -62,7 +62,7 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         })
         .one_of(|| texts(TASK_STATES.into_iter().chain(["running", "runnable"])), ""),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

@@ -82,7 +82,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
             }
         }),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

@@ -43,7 +43,7 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         }),
         Field::address("work", "address of the work", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
     ],
-    ends_soon: false,
+    ends_soon: None,
     narrow: None,
 };
 

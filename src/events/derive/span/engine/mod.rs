@@ -18,7 +18,7 @@ use super::{
     key::Key,
     matches_any,
     missing::{Lifetime, Missing, MissingSpan},
-    overdue::Overdue,
+    overdue::{Open, Overdue},
     runs::Runs,
     scheduler::{At, Scheduler},
     table::{OpenSpan, OpenSpans, Place},
@@ -110,7 +110,7 @@ impl Engine {
         let discards = steps.filter(|step| step.action == Action::Discard).count();
         let misses_ends = span.definition.is_some_and(|definition| definition.misses_ends(discards));
         let lifetime = match span.definition {
-            Some(definition) if definition.ends_soon => Lifetime::Short,
+            Some(definition) if definition.ends_soon.is_some() => Lifetime::Short,
             _ => Lifetime::Any,
         };
         let of_threads = span.has_one_per_thread().then(OfThreads::default);
@@ -232,8 +232,10 @@ impl Engine {
         let [of_begin, of_end] = [begin, end].map(|(input, _)| &self.format.inputs[input].layout);
         let time = of_end.time(end.1).unwrap_or(0);
         let duration = time.saturating_sub(of_begin.time(begin.1).unwrap_or(0));
-        if let Some(overdue) = &mut self.overdue {
-            overdue.ended(duration);
+        if self.overdue.is_some() {
+            let samples = SpanSamples { begin, end: Some(end), notes, key: key.numbers(), duration, ran: None };
+            let kind = self.kind(&samples);
+            self.overdue.iter_mut().for_each(|overdue| overdue.ended(kind, duration));
         }
         if self.output == Output::Muted {
             return Flow::Continue(());
@@ -332,14 +334,24 @@ impl Engine {
     /// Counts spans that are open at the end of the run, but should have ended.
     fn count_overdue(&self) {
         let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) else { return };
-        let age = |begin: &OpenSpan<&[u8]>| {
-            self.last.saturating_sub(self.format.inputs[begin.input].layout.time(begin.split().0).unwrap_or(self.last))
+        let until = self.end.max(self.last);
+        let open = |begin: &OpenSpan<&[u8]>| {
+            let (record, notes) = begin.split();
+            let begin_sample = (begin.input, record);
+            let samples = SpanSamples { begin: begin_sample, end: None, notes, key: [0; 2], duration: 0, ran: None };
+            Open { kind: self.kind(&samples), age: until.saturating_sub(self.time_of(begin)) }
         };
-        let is_overdue = overdue.at_end(self.open.iter().map(|(_, begin)| age(&begin)));
-        for (key, begin) in self.open.iter().filter(|(_, begin)| is_overdue(age(begin))) {
+        let is_overdue = overdue.at_end(self.open.iter().map(|(_, begin)| open(&begin)));
+        for (key, begin) in self.open.iter().filter(|(_, begin)| is_overdue(open(begin))) {
             self.counts.add_unended(1);
-            self.add_gap_of(key.numbers(), &begin, self.last);
+            self.add_gap_of(key.numbers(), &begin, until);
         }
+    }
+
+    /// Returns the kind of a span, whose spans last about equally long.
+    fn kind(&self, samples: &SpanSamples<'_>) -> u64 {
+        let kind = self.span.definition.and_then(|definition| definition.ends_soon);
+        kind.map_or(0, |kind| kind(&self.format.view(samples, None)))
     }
 
     /// Counts a missing span as a gap of its task. `begin` is the span's begin.
