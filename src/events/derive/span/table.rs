@@ -327,11 +327,11 @@ impl OpenSpans {
             .map(|slot| (&slot.key, OpenSpan { input: slot.input.into(), record: &*slot.record }))
     }
 
-    pub fn oldest_key(&self) -> Option<&Key> {
+    fn oldest_key(&self) -> Option<&Key> {
         self.slots.get(self.oldest as usize).map(|slot| &slot.key)
     }
 
-    pub fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
+    fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
         self.remove_first(self.oldest)
     }
 

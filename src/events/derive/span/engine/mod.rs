@@ -182,6 +182,23 @@ impl Engine {
         self.counts.add_without_room(spans);
     }
 
+    /// Opens a span in place of the open span with its key. The span gets the recalled sample.
+    fn begin(&mut self, key: Key, (input, record): (usize, &[u8]), time: u64, recalled: Option<OpenSpan<Box<[u8]>>>) {
+        self.counts.add_opened(1);
+        self.count_missing_before(&key, time);
+        self.add_gap_of_replaced(&key, time);
+        let ahead = recalled.map(|ahead| (key.clone(), ahead));
+        let (replaced, without_room) = self.open.open(key, input, record);
+        self.counts.add_dropped(replaced);
+        if !self.span.spec.is_source() {
+            self.counts.add_replaced(replaced);
+        }
+        self.drop_without_room(without_room);
+        if let Some((key, ahead)) = ahead {
+            self.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
+        }
+    }
+
     fn end(
         &mut self,
         key: &Key,
@@ -456,21 +473,7 @@ impl Derivation for Engine {
                 Action::End => self.end(&key, Which::Last, input, time, record, emit)?,
                 Action::EndFirst => self.end(&key, Which::First, input, time, record, emit)?,
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
-                Action::Begin | Action::BeginUnlessOpen => {
-                    self.counts.add_opened(1);
-                    self.count_missing_before(&key, time);
-                    self.add_gap_of_replaced(&key, time);
-                    let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
-                    let (replaced, without_room) = self.open.open(key, input, record);
-                    self.counts.add_dropped(replaced);
-                    if !self.span.spec.is_source() {
-                        self.counts.add_replaced(replaced);
-                    }
-                    self.drop_without_room(without_room);
-                    if let Some((key, ahead)) = ahead {
-                        self.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
-                    }
-                }
+                Action::Begin | Action::BeginUnlessOpen => self.begin(key, (input, record), time, recalled.take()),
                 Action::BeginAnother => {
                     self.counts.add_opened(1);
                     let (_, without_room) = self.open.open_nested(key, input, record, Nesting::Nested);
