@@ -382,7 +382,8 @@ fn the_verifier_accepts_the_programs_of_probes_and_of_timers_that_read_frames() 
         skip(Need::Bpf, "programs read the registers of x86-64 only");
     }
     let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
-    let iterator = bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, Enumerators::Skipped, NumberIterator::needs)?));
+    let iterator =
+        bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, Enumerators::Skipped, NumberIterator::needs)?));
     let format = EventFormat::parse("uprobe", PROBE).unwrap().with_interpreter_frames().unwrap().unwrap();
     let filter = Filter::parse("a > 3", &format).unwrap();
     let event = event(Arc::new(format));
