@@ -64,8 +64,8 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     }
     if shortfall.ambiguous != 0 {
         lines.push(format!(
-            "dropped {} of {opened} spans: it is not known which flush ended, because several flushes may have been under way, or \
-             the end of an earlier flush was not seen",
+            "dropped {} of {opened} spans: it is not known which request ended, because several equal requests or flushes may \
+             have been under way, or the end of an earlier one was not seen",
             shortfall.ambiguous
         ));
     }
