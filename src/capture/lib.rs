@@ -80,7 +80,6 @@ use self::{
     offline::{OfflineCheck, OfflineCpus},
     open::{Descriptor, OpenRings},
     overwritten::OverwrittenRings,
-    own::OwnSamples,
     reader::{Outlet, Reader},
     refusal::Purpose,
     tasks::{Kind, Tasks},
@@ -203,7 +202,7 @@ impl Capture {
             rounds,
             reserve,
             offline: offline_check(target, &ring_cpus, &offline),
-            own_samples: own_samples(events, &layouts, &ids, options.own_threads, &own),
+            own_samples: own::filter(events, &layouts, &ids, options.own_threads, &own),
             limiter: options.sampling_limit.map(limiter),
             ring_cpus: ring_cpus.clone(),
             ..Reader::without_rings(Arc::clone(&descriptors), Arc::clone(&memory), Arc::clone(&control), outlet)?
@@ -484,23 +483,6 @@ fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) ->
 fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
     let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
     is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
-}
-
-/// Returns the filter that removes the samples of perf-prof's own threads. The filter adds their number to `removed`.
-/// Returns `None` if no samples have to be removed.
-fn own_samples(
-    events: &[EventRequest],
-    layouts: &[SampleLayout],
-    ids: &[(u64, usize)],
-    which: OwnThreads,
-    removed: &Arc<AtomicU64>,
-) -> Option<OwnSamples> {
-    if which == OwnThreads::Included {
-        return None;
-    }
-    let known = events.iter().zip(layouts);
-    let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, start: own::Start::of(event) });
-    OwnSamples::new(ids, known.collect(), which, Arc::clone(removed))
 }
 
 impl Source for Capture {

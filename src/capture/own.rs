@@ -30,6 +30,23 @@ const COMMON_FLAGS: usize = 2;
 /// The interval in which the threads of this process are listed again.
 const LIST_EVERY: Duration = Duration::from_millis(100);
 
+/// Returns the filter that removes the samples of perf-prof's own threads. The filter adds their number to `removed`.
+/// Returns `None` if no samples have to be removed.
+pub(super) fn filter(
+    events: &[EventRequest],
+    layouts: &[SampleLayout],
+    ids: &[(u64, usize)],
+    which: OwnThreads,
+    removed: &Arc<AtomicU64>,
+) -> Option<OwnSamples> {
+    if which == OwnThreads::Included {
+        return None;
+    }
+    let known = events.iter().zip(layouts);
+    let known = known.map(|(event, &layout)| Event { layout, owner: event.owner, start: Start::of(event) });
+    OwnSamples::new(ids, known.collect(), which, Arc::clone(removed))
+}
+
 /// Finds and removes the samples of this process.
 pub(super) struct OwnSamples {
     pid: u32,
