@@ -307,6 +307,17 @@ fn a_signal_that_ends_the_recorder_completes_the_dump() {
 }
 
 #[test]
+fn a_recorder_without_a_trigger_says_that_it_wrote_no_dump() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "1s", "--trigger", "oom:mark_victim"]);
+    recorder.await_reader();
+    let (dir, status, said) = recorder.end(libc::SIGTERM);
+    assert!(said.contains("no dump was written, because no event triggered one"), "{said}");
+    assert_eq!((status, dumps(&dir.path().join("dumps")).len()), (143, 0), "{said}");
+}
+
+#[test]
 fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
     needs([Need::Tracefs]);
     let every = "syscalls:sys_enter_getppid";

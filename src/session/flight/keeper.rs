@@ -86,6 +86,8 @@ pub struct Keeper<'a> {
     forgotten: u64,
     /// The number of lost records about tasks that was reported last.
     lost: u64,
+    /// The numbers of dumps that were written whole, and of those that were not.
+    complete: u64,
     failed: u64,
 }
 
@@ -158,6 +160,7 @@ impl<'a> Keeper<'a> {
             woken: false,
             forgotten: 0,
             lost: 0,
+            complete: 0,
             failed: 0,
         };
         keeper.began = keeper.now();
@@ -426,6 +429,7 @@ impl<'a> Keeper<'a> {
             Ok(summary) => match &summary.failure {
                 None => {
                     self.report(&path, &told, &summary);
+                    self.complete += 1;
                     self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap });
                     Ok(path)
                 }
@@ -487,6 +491,10 @@ impl<'a> Keeper<'a> {
             output::say(format_args!(
                 "triggers without a dump, because they came less than {gap:?} after the end of a dump (--min-gap): {count}"
             ));
+        }
+        let is_expected = self.plan.triggers.is_some() && self.plan.record.verbosity > Verbosity::Quiet;
+        if is_expected && self.complete + self.failed + self.too_soon + self.requests.missed() == 0 {
+            output::say("no dump was written, because no event triggered one");
         }
         self.lost_side_band(capture);
         if self.requests.missed() != 0 {
