@@ -96,7 +96,9 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
 fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,
-        ("", ended, true) => Some(format!("none of {ended} spans belongs to the selected tasks")),
+        ("", ended, true) => Some(format!(
+            "none of {ended} spans belongs to the selected tasks; the option `open` adds spans that began and have not ended"
+        )),
         (conditions, 0, _) => Some(format!("there was no span for `{conditions}`")),
         (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`")),
         (conditions, ended, true) => {
@@ -114,7 +116,10 @@ mod tests {
         let rows = [
             (("", 0, true), ""),
             (("", 5, false), ""),
-            (("", 5, true), "none of 5 spans belongs to the selected tasks"),
+            (
+                ("", 5, true),
+                "none of 5 spans belongs to the selected tasks; the option `open` adds spans that began and have not ended",
+            ),
             (("name=read", 0, false), "there was no span for `name=read`"),
             (("name=read, min=1s", 7, false), "none of 7 spans fulfils `name=read, min=1s`"),
             (("ret < 0", 7, true), "none of 7 spans belongs to the selected tasks and fulfils `ret < 0`"),
