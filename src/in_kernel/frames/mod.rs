@@ -31,7 +31,7 @@ use crate::{
 pub const LARGEST_FRAMES: usize = INTERPRETER_HEADER_BYTES + MOST_INTERPRETER_FRAMES * INTERPRETER_FRAME_BYTES;
 /// The size of a value of the map in which frames are read.
 pub const FRAMES_BYTES: usize = FRAMES as usize + LARGEST_FRAMES;
-/// How many values the maps of a program have on each CPU if the program can be preempted: see [`take_value`].
+/// How many values the maps of a program have on each CPU if the program can be preempted: see `take_value`.
 pub const PREEMPTED_VALUES: u32 = 8;
 
 /// The most turns: threads and interpreters that are looked at, and frames.
