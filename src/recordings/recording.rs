@@ -380,9 +380,10 @@ impl Recording {
         }
     }
 
-    /// Returns the block devices of the recorded machine. Empty if the recorder did not store them.
-    pub fn block_devices(&self) -> &[BlockDevice] {
-        &self.blocks.devices
+    /// Returns how many hardware queues the block devices of the recorded machine had, by their device numbers in events.
+    /// Empty if the recorder did not store them.
+    pub fn hardware_queues(&self) -> HashMap<u64, u32> {
+        self.blocks.devices.iter().map(|device| (device.dev.into(), device.queues)).collect()
     }
 
     /// Returns the layouts. They are needed to find the event and the time of each record.

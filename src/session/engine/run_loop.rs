@@ -392,7 +392,8 @@ impl<S: Source> RunLoop<'_, S> {
         self.name_chains(sink);
         let mut stop = None;
         sink.enter(&mut |program| {
-            if last != FinishAs::Part {
+            // If delivery ended early, spans may have ended in the records that were not delivered.
+            if complete && last != FinishAs::Part {
                 program.events_ended(now);
             }
             if complete {

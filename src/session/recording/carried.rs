@@ -65,7 +65,8 @@ impl Carried {
         let rings = replay.ring_cpus().len();
         let stats = Arc::new(Stats::new(types.len(), rings).with_spans(derived.len()));
         // Nothing is delivered, so no names are needed.
-        let context = Arc::new(Context::new(Box::new(NoKernel), 0).with_budget(budget.clone()));
+        let context = Context::new(Box::new(NoKernel), 0).with_budget(budget.clone());
+        let context = Arc::new(context.with_recorded_queues(recording.hardware_queues()));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
         let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None)
             .with_cgroups(selected.task_cgroups(recording));

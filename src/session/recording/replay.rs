@@ -58,6 +58,8 @@ pub struct ReplayRun<'a> {
     pub output: Option<&'a Path>,
     /// What happens after the last event: the program ends, or the result is merged with other parts of the recording.
     pub last: FinishAs,
+    /// The time of the last sample of any task in the selected time; 0 if it is not known.
+    pub until: u64,
     /// How much is printed to stderr.
     pub verbosity: Verbosity,
     /// Which process prints warnings about the recording.
@@ -108,6 +110,7 @@ impl ReplayRun<'_> {
             usage_every,
             output,
             last,
+            until,
             verbosity,
             warnings,
         } = self;
@@ -145,6 +148,9 @@ impl ReplayRun<'_> {
         let is_interrupted = matches!(ending, Ending::Signal { .. }) && !signals.are_requests();
         if last == FinishAs::Program && is_interrupted {
             say_interrupted(last_time);
+        }
+        if ending.is_complete() && last != FinishAs::Part {
+            sink.enter(&mut |program| program.events_ended(until));
         }
         let mut at_exit = run_loop.finish(ending, last, sink, last_time);
         if last == FinishAs::LastPart {

@@ -306,6 +306,8 @@ impl ChosenRecording {
             kernel: recording.features.os_release.clone(),
             times: recording.known_times()?,
         };
+        // The last record of the recording may be one of another task.
+        let until = facts.times.map_or(0, |(_, last)| last.min(selection.last_time()));
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
         let raw_sizes = select::raw_sizes(&recording);
         let mut replay = recording.replay(selection)?;
@@ -331,7 +333,7 @@ impl ChosenRecording {
             available: Available::Recorded(formats),
             missing: Some(missing),
         };
-        let session = RecordedSession { plan, input, replay, replay_state, task_cgroups, derived, slice };
+        let session = RecordedSession { plan, input, replay, replay_state, task_cgroups, derived, slice, until };
         Ok(Session::new(about, Source::Recorded(Box::new(session))))
     }
 }
@@ -345,12 +347,14 @@ pub(super) struct RecordedSession {
     task_cgroups: Option<TaskCgroups>,
     derived: Vec<Derived>,
     slice: Slice,
+    /// The time of the last sample of any task in the selected time; 0 if it is not known.
+    until: u64,
 }
 
 impl RecordedSession {
     /// Delivers the selected samples to the sink, ordered by time.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
-        let RecordedSession { plan, input, mut replay, replay_state, task_cgroups, derived, slice } = self;
+        let RecordedSession { plan, input, mut replay, replay_state, task_cgroups, derived, slice, until } = self;
         let (verbosity, warnings, last) = (plan.verbosity, slice.warnings(), slice.finish_as());
         // The counts of samples decide the status of the run only for a whole recording. A part may have no samples.
         let is_whole = matches!(slice, Slice::Whole);
@@ -377,6 +381,7 @@ impl RecordedSession {
             usage_every: plan.usage_every,
             output: plan.output.as_deref(),
             last,
+            until,
             verbosity,
             warnings,
         };
@@ -459,13 +464,12 @@ fn context(
         TaskSelection::ForScript => SpansOf::AllTasks,
     };
     let exact_offset = if let RealtimeOffset::Exact(offset) = offset { Some(offset) } else { None };
-    let queues = recording.block_devices().iter().map(|device| (device.dev.into(), device.queues));
     let mut context = Context::new(Box::new(kernel), exact_offset.unwrap_or(0))
         .with_budget(recording.budget().clone())
         .with_sides(sides)
         .with_frame_limit(input.max_stack)
         .with_targets(targets, spans_of)
-        .with_recorded_queues(queues.collect())
+        .with_recorded_queues(recording.hardware_queues())
         .with_machine(recording.features.arch.as_deref());
     if exact_offset.is_none() {
         let (input, name) = (input.clone(), recording.name.clone());

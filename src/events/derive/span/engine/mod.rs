@@ -558,7 +558,7 @@ impl Derivation for Engine {
     }
 
     fn events_ended(&mut self, time: u64) {
-        self.end = time;
+        self.end = self.end.max(time);
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
