@@ -10,7 +10,8 @@ use std::{
 const MOST: usize = 1 << 20;
 
 /// The targets of the links in `/proc/PID/fd` for descriptors of perf events, BPF maps and BPF programs.
-const KINDS: [&str; 3] = ["anon_inode:[perf_event]", "anon_inode:bpf-map", "anon_inode:bpf-prog"];
+const KINDS: [&str; 4] =
+    ["anon_inode:[perf_event]", "anon_inode:bpf-map", "anon_inode:bpf-prog", "anon_inode:bpf_link"];
 
 /// One bit for each descriptor that was opened for a perf event or for BPF. Closing a descriptor does not clear its
 /// bit, so the descriptor may be closed or reused. The words are atomic, without a lock: another thread could hold a

@@ -145,7 +145,8 @@ fn value(fetch: &str) -> Option<FieldValue> {
     match (sign, rest) {
         ("%", name) => of_register(name),
         ("$", "stack") => of_register("sp"),
-        ("\\", number) => {
+        // The kernel takes a number with a leading 0 for an octal one (`str_to_immediate()` in kernel/trace/trace_probe.c).
+        ("\\", number) if number.len() == 1 || !number.starts_with('0') => {
             let number = number.parse::<i64>().map(|number| number as u64).or_else(|_| number.parse());
             number.ok().map(FieldValue::Constant)
         }
@@ -169,7 +170,7 @@ mod tests {
         let read = ["%di", "\\-1", "\\18446744073709551614", "$stack"].map(|fetch| value(fetch).unwrap());
         let [minus_one, minus_two] = [u64::MAX, u64::MAX - 1].map(FieldValue::Constant);
         assert_eq!(read, [FieldValue::Register(112), minus_one, minus_two, FieldValue::Register(152)]);
-        for other in ["+8(%sp)", "@+16", "$comm", "%xmm0", "$retval", "\\x", ""] {
+        for other in ["+8(%sp)", "@+16", "$comm", "%xmm0", "$retval", "\\x", "\\010", ""] {
             assert_eq!(value(other), None, "{other}");
         }
         let types = ["u8", "s16", "x32", "s64", "string", "b1@2/8", "u32[4]", "symbol", ""].map(is_number);
