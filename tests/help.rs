@@ -276,7 +276,6 @@ fn words_that_users_type_lead_to_what_exists() {
     for words in ["watchpoint", "breakpoint", "memory write", "variable overwritten"] {
         finds(words, &["mem:ADDR/LEN:w"]);
     }
-    finds("unsigned", &["--signed"]);
 }
 
 #[test]
@@ -290,6 +289,7 @@ fn words_lead_to_scripts_and_the_package() {
     finds("slow", &["scripts/slowcalls.py", "scripts/offcpu.py"]);
     finds("flame", &["FlameGraph(", "scripts/profile.py --flame"]);
     finds("lost", &["__lost__("]);
+    finds("unsigned", &["--signed"]);
     for words in ["unit test", "fake events", "mock"] {
         finds(words, &["testing.make_event(event, *, formats, **fields)"]);
     }

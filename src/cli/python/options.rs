@@ -296,7 +296,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Buffers")]
     pub buffer: Option<usize>,
     /// Read a ring buffer when it is PCT percent full. Whatever PCT is, the script gets the events every 10 ms while there are
-    /// some, or when 4 MiB of them wait
+    /// some, or when 4 MiB of them wait and need not be sorted by time
     #[arg(long, value_name = "PCT", value_parser = value_parser!(u8).range(1..=100), help_heading = "Buffers")]
     pub watermark: Option<u8>,
     /// Take at most N samples a second for each ring buffer
