@@ -110,10 +110,14 @@ fn a_source_of_all_cpus_refuses_a_recording_of_one_cpu() {
     let mut recorder = Command::new(tested_program());
     recorder.args(["record", "-q", "-C", "0", "-e", SWITCH, "-o", "-", "--", "true"]);
     assert!(recorder.stdout(File::create(&pipe).unwrap()).status().unwrap().success());
-    // Recordings of perf say it since 6.0.
+    // Recordings of perf say it since 6.0. With --buildid-mmap perf does not read its recording at the end, which it cannot
+    // if others load BPF programs meanwhile.
     let of_perf = dir.path().join("perf.data");
     let mut recorder = Command::new("perf");
-    let recorder = recorder.args(["record", "-q", "-C", "0", "-e", SWITCH, "-o"]).arg(&of_perf).args(["--", "true"]);
+    let recorder = recorder
+        .args(["record", "-q", "--buildid-mmap", "-C", "0", "-e", SWITCH, "-o"])
+        .arg(&of_perf)
+        .args(["--", "true"]);
     assert!(recorder.status().unwrap().success());
     let dump = Command::new("perf").args(["script", "-D", "-i"]).arg(&of_perf).output().unwrap();
     let says_it = String::from_utf8_lossy(&dump.stdout).contains("PERF_RECORD_ID_INDEX");
@@ -140,7 +144,11 @@ fn a_source_of_all_cpus_takes_a_recording_of_tasks() {
     for options in recordings {
         let path = dir.path().join("of_perf.data");
         let mut perf = Command::new("perf");
-        let perf = perf.args(["record", "-q", "-e", SWITCH, "-o"]).arg(&path).args(options).args(["--", "true"]);
+        let perf = perf
+            .args(["record", "-q", "--buildid-mmap", "-e", SWITCH, "-o"])
+            .arg(&path)
+            .args(options)
+            .args(["--", "true"]);
         assert!(perf.status().unwrap().success());
         let (fails, said) = top_offcpu(&path);
         assert!(!fails, "{options:?}: {said}");

@@ -160,7 +160,7 @@ fn unwound_frames_are_those_of_perf() {
     let folder = Folder::new();
     let program = compile(&folder.path(""), "program", PROGRAM, &["-O1", "-g", "-fomit-frame-pointer", "-fno-plt"]);
     let (data, name) = (folder.path("perf.data"), program.to_str().unwrap());
-    record(&data, &["-e", "cpu-clock", "-F", "199", "--call-graph", "dwarf", "--", name]);
+    record(&data, &["-e", "cpu-clock", "-F", "499", "--call-graph", "dwarf", "--", name]);
     // perf reads lines with the tool `addr2line`, which does not know the names of files that libc includes.
     let of_program = |lines: Vec<String>| lines.into_iter().filter(|line| line.ends_with(name)).collect::<Vec<_>>();
     let (ours, theirs) = (of_program(ours(&data, false)), of_program(theirs(&folder, &data)));
