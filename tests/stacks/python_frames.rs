@@ -222,7 +222,8 @@ fn chains_of_two_hundred_frames_are_whole_and_longer_ones_say_that_frames_are_mi
             ["even (deep.py:3)", "odd (deep.py:5)", "<module> (deep.py:7)", "[python: the chain has more frames"]
                 .map(|frame| call.matches(frame).count())
         };
-        let counts: Vec<_> = calls.iter().map(counts).collect();
+        // The shell that starts an interpreter of another release calls it too.
+        let counts: Vec<_> = calls.iter().filter(|call| call.contains("deep.py")).map(counts).collect();
         assert_eq!(counts, [[100, 100, 1, 0], [128, 128, 0, 1]], "3.{minor}: {shown}");
     }
 }
