@@ -19,7 +19,7 @@ use crate::harness::{
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/python_frames.py");
 
 /// The folder with interpreters that `tests/debian/interpreter` has unpacked.
-const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/interpreters");
+pub(super) const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/interpreters");
 
 const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/hostile_frames.py");
 

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use tempfile::TempDir;
 
-use super::python_frames::{check, interpreters};
+use super::python_frames::{UNPACKED, check, interpreters};
 use crate::harness::{
     compile::compile,
     machine::{Need, needs, skip},
@@ -59,7 +59,9 @@ fn some_interpreter() -> PathBuf {
 #[test]
 fn functions_and_lines_at_a_probe_are_those_of_faulthandler() {
     needs(NEEDS);
-    interpreters().values().for_each(|python| check(python, "uprobe:getppid@libc"));
+    // Interpreters of another release have a libc of their own.
+    let of_this_libc = interpreters().into_values().filter(|python| !python.starts_with(UNPACKED));
+    of_this_libc.for_each(|python| check(&python, "uprobe:getppid@libc"));
 }
 
 #[test]
