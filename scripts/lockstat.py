@@ -12,8 +12,7 @@ usage: lockstat.py [OPTION of perf-prof python]... [--top N] [--kernel] [--futex
 WHERE is the function that takes the lock: the first one in the call chain that is not itself a function for locks or,
 for a futex, a function of libc. With --python-frames it is the Python function, of programs in Python; if they run with
 `-X perf`, the function of the interpreter follows in brackets. If a lock of the kernel is a variable, its name is in
-brackets. With --by-lock, each lock has a row with its address. With --by-thread, each thread that waits for a futex has
-a row.
+brackets. With --by-lock, each lock has a row with its address; with --by-thread, each thread that waits for a futex.
 The holder of a futex is the task that released it and so ended the wait. It is shown with its thread id and the function
 that released it. If the holder itself waited for another futex most of that time, the task that ended this other wait is
 shown instead, and so on. `(time limit)` means that the wait ended by itself. The percentages may add up to less than 100:

@@ -33,7 +33,7 @@ use super::{
         blocks::{self, BlockIndex, IndexInput, Indexed},
         compressed::{self, CompressedIndex},
         side_band::ROOM,
-        trailer::{BlockDevice, StoredIndex},
+        trailer::StoredIndex,
     },
     input::{
         directory,

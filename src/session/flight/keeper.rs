@@ -51,9 +51,6 @@ const LOOKED_EVERY: Duration = Duration::from_millis(10);
 /// After a dump that could not be written, events cause no new dump for at most this time.
 const RETRIED_AFTER: Duration = Duration::from_secs(1);
 
-/// How often the keeper counts the bytes in the rings for `--switch-output=SIZE`.
-const COUNTED_EVERY: Duration = Duration::from_millis(100);
-
 /// What a dump needs, and the dump that is being written.
 pub struct Keeper<'a> {
     plan: &'a FlightPlan,
@@ -591,15 +588,5 @@ impl<'a> Keeper<'a> {
     fn now(&self) -> u64 {
         let offset = clock::realtime_offset(requests::clock(&self.plan.record.capture));
         offset.map_or(0, |offset| (clock::realtime() - offset).max(0) as u64)
-    }
-}
-
-impl Rhythm {
-    /// Returns the time between two checks of the rhythm.
-    fn turn(self) -> Duration {
-        match self {
-            Rhythm::Every(time) => time,
-            Rhythm::Bytes(_) => COUNTED_EVERY,
-        }
     }
 }

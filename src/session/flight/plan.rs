@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::{plan::Draft, recorder::RecordPlan};
 
+/// How often the keeper counts the bytes in the rings for `--switch-output=SIZE`.
+const COUNTED_EVERY: Duration = Duration::from_millis(100);
+
 /// All settings of a flight recorder.
 #[derive(Clone, Debug)]
 pub struct FlightPlan {
@@ -57,6 +60,16 @@ pub enum Rhythm {
     Every(Duration),
     /// Each time this many bytes of samples were written.
     Bytes(u64),
+}
+
+impl Rhythm {
+    /// Returns the time between two checks of the rhythm.
+    pub(super) fn turn(self) -> Duration {
+        match self {
+            Rhythm::Every(time) => time,
+            Rhythm::Bytes(_) => COUNTED_EVERY,
+        }
+    }
 }
 
 /// Whether the output of a flight recorder is a folder or a file.

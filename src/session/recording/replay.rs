@@ -145,34 +145,44 @@ impl ReplayRun<'_> {
         let lost = replay_state.map_or_else(CountedLosses::default, |state| state.counted_losses(rings));
         run_loop.source.tell_short_samples(replay_state.map_or(0, ReplayState::short_samples));
         context.note_reached(last_time);
-        let is_interrupted = matches!(ending, Ending::Signal { .. }) && !signals.are_requests();
-        if last == FinishAs::Program && is_interrupted {
-            say_interrupted(last_time);
+        if last == FinishAs::Program {
+            say_if_interrupted(ending, signals, last_time);
         }
-        if ending.is_complete() && last != FinishAs::Part {
-            sink.enter(&mut |program| program.events_ended(until));
-        }
+        end_open_spans(ending, last, sink, until);
         let mut at_exit = run_loop.finish(ending, last, sink, last_time);
         if last == FinishAs::LastPart {
             let losses = carried.unreported_losses(&stats, run_loop.pump.replay_state());
             at_exit = at_exit.or(sink.end_derivations(losses).break_value());
         }
-        let (delivered, reach) = (stats.total_delivered(), ReadExtent::from_ending(ending));
-        let sample_counts = SampleCounts { delivered, unknown_ids, guests, reach };
         ReplayOutcome {
             ending,
             last: last_time,
             lost,
             at_exit,
-            sample_counts,
+            sample_counts: counts(&stats, unknown_ids, guests, ending),
             damage: std::mem::take(&mut run_loop.source.damage),
             failure: run_loop.source.replay.take_failure(),
         }
     }
 }
 
-/// Prints up to which time of the recording the results reach.
-fn say_interrupted(last: u64) {
+/// Reports the end of the recording's events to the sink, because spans that have not ended last until then. If delivery
+/// ended early, or if another part follows, this is not their end.
+fn end_open_spans(ending: Ending, last: FinishAs, sink: &mut dyn Sink, until: u64) {
+    if ending.is_complete() && last != FinishAs::Part {
+        sink.enter(&mut |program| program.events_ended(until));
+    }
+}
+
+fn counts(stats: &Stats, unknown_ids: u64, guests: u64, ending: Ending) -> SampleCounts {
+    SampleCounts { delivered: stats.total_delivered(), unknown_ids, guests, reach: ReadExtent::from_ending(ending) }
+}
+
+/// Prints up to which time of the recording the results reach, if a signal has ended the replay.
+fn say_if_interrupted(ending: Ending, signals: &Signals, last: u64) {
+    if !matches!(ending, Ending::Signal { .. }) || signals.are_requests() {
+        return;
+    }
     let (seconds, micros) = (last / 1_000_000_000, last / 1000 % 1_000_000);
     output::say(format_args!("interrupted: the following results are for the recording up to {seconds}.{micros:06}"));
 }
