@@ -122,7 +122,7 @@ pub enum MapUse {
     Arguments,
     /// A hash map of arguments of open calls whose strings could not be read yet.
     Unread,
-    /// A hash map by thread id: a string that is kept from the begin of a call until its end. It is the path of the program
+    /// A hash map by thread id: a string that is kept from the start of a call to its end. It is the path of the program
     /// that `execve` runs, whose memory is gone at the end, or the path of the file that `close` closes.
     Names,
     /// A per-CPU array with one value: the paths that are being built.

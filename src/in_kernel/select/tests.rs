@@ -89,7 +89,7 @@ fn registers_must_fit_into_a_page() {
     assert_eq!([0, 3, 4096, 4100].map(|size| registers(0x26b20, size).is_some()), [false, false, true, false]);
 }
 
-/// Returns what BTF says of registers at this place.
+/// Returns the registers that BTF describes at this place.
 pub(crate) fn registers(offset: u32, size: u32) -> Option<EventRegisters> {
     let strings = b"\0__perf_regs\0.data..percpu\0";
     let types: [u32; 10] = [1, 14 << 24, 0, 1, 13, 15 << 24 | 1, 0, 1, offset, size];

@@ -129,10 +129,9 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
 /// Returns the kind of a request: its device and its operation. A device may have thousands of reads in the time of one flush.
 fn kind(span: &SpanView<'_>) -> u64 {
     let begin = span.begin();
-    let rwbs = begin.text("rwbs");
     let operation = match begin.uint("nr_sector") {
         0 => b'F',
-        _ => rwbs.strip_prefix(b"F").unwrap_or(rwbs).first().copied().unwrap_or_default(),
+        _ => without_flush(begin.text("rwbs")).first().copied().unwrap_or_default(),
     };
     begin.uint("dev") << 8 | u64::from(operation)
 }
@@ -187,10 +186,7 @@ fn completes_twice(span: &SpanView<'_>) -> bool {
     // For a write to sector 0, the second completion cannot be distinguished from the completion of a flush.
     let begin = span.begin();
     let Some(issue) = issue(span).filter(|_| begin.uint("sector") != 0) else { return false };
-    let is_fua = |part: &PartView<'_>| {
-        let rwbs = part.text("rwbs");
-        rwbs.strip_prefix(b"F").unwrap_or(rwbs).starts_with(b"WF")
-    };
+    let is_fua = |part: &PartView<'_>| without_flush(part.text("rwbs")).starts_with(b"WF");
     is_flushed_before(span) || is_fua(&begin) && !is_fua(&issue)
 }
 
@@ -212,10 +208,7 @@ fn is_waiting(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
 
 /// Whether the bio of this sample can be merged into the request.
 fn accepts_bio(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
-    let letter = |part: &PartView<'_>| {
-        let rwbs = part.text("rwbs");
-        rwbs.strip_prefix(b"F").unwrap_or(rwbs).first().copied()
-    };
+    let letter = |part: &PartView<'_>| without_flush(part.text("rwbs")).first().copied();
     (!is_issued(span) && letter(&span.begin()) == letter(sample)).then_some(0)
 }
 
@@ -248,6 +241,11 @@ fn largest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     issue(span).unwrap_or_else(|| span.begin())
 }
 
+/// Returns `rwbs` without the `F` of a flush that comes first.
+fn without_flush(rwbs: &[u8]) -> &[u8] {
+    rwbs.strip_prefix(b"F").unwrap_or(rwbs)
+}
+
 /// Returns the name of the operation in `rwbs`, a text that `blk_fill_rwbs()` in kernel/trace/blktrace.c writes: an `F` if a
 /// flush comes first, a letter for the operation, then flags. A request to flush is a write without data with this `F`.
 fn operation(begin: &PartView<'_>) -> &'static str {
@@ -255,7 +253,7 @@ fn operation(begin: &PartView<'_>) -> &'static str {
     if rwbs.starts_with(b"F") && begin.int("nr_sector") == 0 {
         return "flush";
     }
-    match rwbs.strip_prefix(b"F").unwrap_or(rwbs) {
+    match without_flush(rwbs) {
         [b'D', b'E', ..] => "secure-erase",
         [b'Z', ..] => "zone",
         [b'R', ..] => "read",

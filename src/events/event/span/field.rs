@@ -142,7 +142,7 @@ impl SpanField {
         SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields), origin: None }
     }
 
-    /// Returns the value of the field in a span; `None` if it is not known, or if the record of the begin ends before it.
+    /// Returns the value of the field in a span; `None` if it is not known, or if the record of the begin event ends before it.
     pub(super) fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
         match &self.source {
             SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),

@@ -145,7 +145,7 @@ impl Engine {
         // Some ends of sources have no event, so a second begin alone does not show that an end is missing.
         let task = key.numbers()[0] as i32;
         let is_contradicted = || self.scheduler.contradicted().contains(&task);
-        if (is_losing || !self.span.spec.is_source() || is_contradicted() || self.is_overdue(key, time))
+        if (is_losing || !self.span.spec.is_source() || is_contradicted())
             && let Some(OpenSpan { input, record }) = self.open.last(key)
         {
             let begin = OpenSpan { input, record: Box::from(record) };

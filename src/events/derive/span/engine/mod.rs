@@ -325,27 +325,14 @@ impl Engine {
 
     /// Counts the open span of a key as a gap, because a second span with the key begins.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // A span of a source is a gap only if it was open for long. A second begin alone does not show that an end is
-        // missing. The kernel does not report some ends, and two requests for the same sectors may be open together. For the
-        // scheduler's sources, `schedule` finds what is missing.
-        let is_overdue = self.is_overdue(key, time);
-        self.counts.add_unended(is_overdue.into());
+        // A second begin of a source's span does not show that an end is missing, because the kernel does not report some
+        // ends. For the scheduler's sources, `schedule` finds what is missing.
         if self.span.spec.nesting == Nesting::Replaced
-            && (!self.span.spec.is_source() || is_overdue)
+            && !self.span.spec.is_source()
             && let Some(begin) = self.open.last(key)
         {
             self.add_gap_of(key.numbers(), &begin, time);
         }
-    }
-
-    /// Returns whether the open span with this key should have ended before `time`. Returns false while a ring loses events.
-    fn is_overdue(&self, key: &Key, time: u64) -> bool {
-        let age = |begin: u64| time.saturating_sub(begin);
-        self.lossy_rings == 0
-            && self
-                .overdue
-                .as_ref()
-                .is_some_and(|overdue| self.began(key).is_some_and(|begin| overdue.is_overdue(age(begin))))
     }
 
     /// Counts spans that are open at the end of the run, but should have ended.
