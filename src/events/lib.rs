@@ -14,15 +14,15 @@
 //!   key, the largest events. Must not know: Python, where events come from.
 //! * [`mod@column`]: Events as Arrow arrays: resolves the names of columns for each event type, finds a type that fits
 //!   several event types, and makes batches. Must not know: Python, where events come from.
-//! * [`mod@derive`]: Events that are derived from several others, with state between them. In `span/`: the time from one
-//!   event to another. Must not know: Python, where samples come from.
+//! * [`mod@derive`]: Derives events from several others, and keeps state between them. `span/` makes spans: a span is the
+//!   time from one event to another. Must not know: Python, where samples come from.
 //!
 //! # Where a change goes
 //!
 //! Paths start at this folder.
 //!
-//! * the value of a member of events: `event/sample.rs`; of `_realtime` and names of tasks: `event/context.rs`,
-//!   `event/tasks.rs`
+//! * the value of a member of events: `event/sample.rs`; the value of `_realtime`, and the names of tasks:
+//!   `event/context.rs`, `event/tasks.rs`
 //! * which names keys, filters, sums and columns know: `event/reader/mod.rs`. Names are resolved nowhere else.
 //! * the line of an event: `event/line.rs` (`event.print()`), `event/columns.rs` and `event/perf_line.rs` (`perf-prof
 //!   script`), `event/json.rs` (`--json`, `export`)

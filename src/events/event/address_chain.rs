@@ -22,8 +22,8 @@ pub struct AddressChain {
 }
 
 impl AddressChain {
-    /// Returns the names of the frames as the text of a key, as for a sample with this chain. At `time`, the process must
-    /// have had the mappings that these addresses belong to. The caller must meet the conditions of
+    /// Returns the names of the frames, outermost first, separated by `;`. A sample with this chain has the same text. At
+    /// `time`, the process must have had the mappings that the addresses belong to. The caller must meet the conditions of
     /// [`Context::with_symbols`].
     pub fn folded(&self, time: u64, context: &Context) -> String {
         let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN, 0);

@@ -114,7 +114,8 @@ pub struct KernelFrames {
     returns: FxHashMap<u64, Arc<Frame>>,
 }
 
-/// The maximum number of frames in each of the two caches. A frame takes about half a kilobyte, with the data of its slot.
+/// The maximum number of frames in each of the two maps of [`KernelFrames`]. A frame takes about half a kilobyte, with the
+/// data of its slot.
 const KERNEL_FRAMES: usize = 1 << 14;
 
 impl KernelFrames {
@@ -157,7 +158,8 @@ impl KernelFrames {
 pub struct Chain {
     /// The frames, innermost first.
     pub frames: Vec<Arc<Frame>>,
-    /// How many of the frames were recorded. They come first. The frames after them were unwound from a copy of the stack.
+    /// The number of frames that were recorded. The recorded frames come first. The other frames were unwound from a copy
+    /// of the stack.
     pub recorded: usize,
 }
 
@@ -202,15 +204,15 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
         return guest_chain(sample, sides);
     }
     // Whether the last context marker was that of the kernel. The kernel writes a marker before each kind of frames, but a
-    // recording may lack markers. Then the address itself decides: kernel addresses have their top bit set on every 64-bit
-    // architecture that perf runs on.
+    // recording may lack markers. Without a marker, the address itself decides: kernel addresses have their top bit set on
+    // every 64-bit architecture that perf runs on.
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut kind = AddressKind::Instruction;
     let mut walked = false;
     let mut kernel = context.kernel_frames();
-    // How many frames can still be added. The kernel cuts chains at `max_stack` frames, but in a recording they may be
-    // longer than the script asks for.
+    // How many frames can still be added. The kernel cuts chains at `max_stack` frames, but the chains of a recording may
+    // be longer than the script asks for.
     let limit = context.frame_limit().or(sample.event.max_stack.map(usize::from));
     let mut left = limit.unwrap_or(usize::MAX);
     for addr in sample.callchain() {
@@ -257,8 +259,8 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     Chain { frames, recorded }
 }
 
-/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in one, this
-/// is the innermost inlined function.
+/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in an
+/// inlined function, the frame is that of the innermost inlined function.
 pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).into_iter().next()
 }

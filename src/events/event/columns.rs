@@ -90,8 +90,8 @@ const TRACEPOINT: Columns = Columns::from_list(&[Comm, Tid, Cpu, Time, Event, Tr
 const SAMPLED: Columns = Columns::from_list(&[Comm, Tid, Cpu, Time, Period, Event, Ip, Symbol, Offset, Dso]);
 const PLACE: Columns = Columns::from_list(&[Ip, Symbol, Offset, Dso]);
 
-/// The columns that need a certain member of the samples. The column of the period needs none: without the member, it shows
-/// the period in the attr.
+/// The columns that need a certain member of the samples. The column `period` needs no member: if the samples have no
+/// period, the column shows the period in the attr.
 const NEEDS: [(u64, Columns); 6] = [
     (PERF_SAMPLE_IP, PLACE),
     (PERF_SAMPLE_TID, Columns::from_list(&[Pid, Tid])),
@@ -132,7 +132,7 @@ enum OfEvents {
 enum Listed {
     /// These columns replace the default ones.
     Only(Columns),
-    /// These columns are added to the columns of an event, or removed from them.
+    /// The columns in `more` are added to the columns of an event, and those in `less` are removed.
     Changed { more: Columns, less: Columns },
 }
 

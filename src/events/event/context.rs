@@ -72,7 +72,7 @@ pub struct Context {
     frame_limit: Option<usize>,
     sides: Sides,
     endings: StackEndings,
-    /// How many hardware queues block devices have, by their numbers. `None` if this machine has the devices.
+    /// How many hardware queues each block device has, by device number. `None` if this machine has the devices.
     recorded_queues: Option<HashMap<u64, u32>>,
     /// Data of any type that the receiver of the events keeps with the run.
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
@@ -144,13 +144,13 @@ impl Context {
         }
     }
 
-    /// Sets how many hardware queues the block devices of a recording have, by their numbers.
+    /// Sets how many hardware queues each block device of a recording has, by device number.
     pub fn with_recorded_queues(self, queues: HashMap<u64, u32>) -> Self {
         Self { recorded_queues: Some(queues), ..self }
     }
 
-    /// Returns whether a block device is known to have one hardware queue. `dev` is the device number in events. The devices
-    /// of a recording are not those of this machine.
+    /// Returns whether a block device is known to have one hardware queue. `dev` is the device number in events. For a
+    /// recording, only the recorded numbers of queues count: its devices are not those of this machine.
     pub fn has_one_hardware_queue(&self, dev: u64) -> bool {
         match &self.recorded_queues {
             Some(queues) => queues.get(&dev) == Some(&1),
@@ -206,8 +206,8 @@ impl Context {
         Self { targets: targets.map(Mutex::new), spans_of, ..self }
     }
 
-    /// Sets the architecture of the machine that was traced, as `uname -m` prints it. It determines the names of registers
-    /// and the rules of unwinding. For `None`, it is the architecture of this machine, as in perf (`perf_env__arch()` in
+    /// Sets the architecture of the machine that was traced, as `uname -m` prints it. The architecture determines the names
+    /// of registers and the rules of unwinding. For `None`, it is that of this machine, as in perf (`perf_env__arch()` in
     /// `tools/perf/util/env.c`).
     pub fn with_machine(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
@@ -242,8 +242,8 @@ impl Context {
         self.frame_limit
     }
 
-    /// Returns the maximum length of call chains of events that set none: `kernel.perf_event_max_stack` at the start of the
-    /// run.
+    /// Returns the maximum length of call chains of events without a maximum of their own: `kernel.perf_event_max_stack` at
+    /// the start of the run.
     pub(super) fn max_stack(&self) -> usize {
         self.max_stack
     }
@@ -296,8 +296,8 @@ impl Context {
     }
 
     /// Calls `work` with the symbols of processes. The caller must hold the GIL, or call this before the first event is
-    /// delivered. Then no thread ever waits here for another one. A child that a script forks could wait forever, because
-    /// the thread that holds the lock does not exist in the child.
+    /// delivered. Then no thread ever waits here for another thread. Otherwise, a child that a script forks could wait
+    /// forever, because the thread that holds the lock does not exist in the child.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
         // Ignore a poisoned lock, as in `with_tasks`.
         work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
@@ -339,7 +339,8 @@ impl Context {
         self.task_changes.load(Relaxed)
     }
 
-    /// Notes that a process created a process or a thread during the run. Each is given by its process id and thread id.
+    /// Notes that a process created a process or a thread during the run. `parent` and `child` are each a process id and a
+    /// thread id.
     pub fn forked(&self, parent: (u32, u32), child: (u32, u32), time: u64) {
         let [(ppid, ptid), (pid, tid)] = [parent, child].map(|(pid, tid)| (pid as i32, tid as i32));
         self.with_tasks(|tasks| {
@@ -379,7 +380,8 @@ impl Context {
         !self.selects_spans() && self.left_out.is_none()
     }
 
-    /// Returns whether the user selected this thread, as far as spans are delivered by their task.
+    /// Returns whether the user's selection of tasks lets spans of this thread be delivered. Returns true if spans of all
+    /// tasks are delivered.
     pub fn selects_spans_of(&self, tid: i32) -> bool {
         !self.selects_spans() || self.is_target(tid)
     }
@@ -439,8 +441,8 @@ impl Context {
         lock_soon(&self.cgroups)?.path(id, find)
     }
 
-    /// Returns the id of the cgroup in which a thread is now; 0 if it is unknown. If no record contains it, reads it from
-    /// procfs in a live run.
+    /// Returns the id of the cgroup in which a thread is now; 0 if the cgroup is unknown. If no record contains the id,
+    /// reads it from procfs in a live run.
     pub fn cgroup_of_task(&self, tid: i32) -> u64 {
         if let Some(known) = lock_soon(&self.cgroups).and_then(|cgroups| cgroups.tasks.as_ref()?.of_task(tid)) {
             return known;
@@ -452,7 +454,7 @@ impl Context {
         found
     }
 
-    /// Returns the process of a thread. If no record contains it, reads it from procfs in a live run.
+    /// Returns the process of a thread. If no record contains the process, reads it from procfs in a live run.
     pub fn process(&self, tid: i32) -> Option<i32> {
         let known = self.tasks_soon().and_then(|tasks| tasks.process(tid));
         known.or_else(|| {
@@ -498,7 +500,7 @@ impl Context {
     }
 
     /// Reads the names of all tasks, so that they are known even after a task has exited. If the run follows the cgroups of
-    /// tasks, reads these too.
+    /// tasks, also reads their cgroups.
     pub fn find_tasks(&self) {
         let are_followed = self.with_cgroups(|cgroups| cgroups.tasks.is_some());
         for pid in procfs::processes() {
@@ -564,9 +566,9 @@ impl Context {
     }
 }
 
-/// Locks a table. Returns `None` if another thread holds the lock for longer than a short wait. Usually it holds the lock
-/// for microseconds. But in a child that a script forked, the thread that holds the lock may not exist, so it never releases
-/// the lock.
+/// Locks a table. Returns `None` if another thread holds the lock for longer than a short wait. Usually the other thread
+/// holds the lock for microseconds. But in a child that a script forked, the thread that holds the lock may not exist, so
+/// it never releases the lock.
 fn lock_soon<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOCK_ATTEMPTS {
         match table.try_lock() {

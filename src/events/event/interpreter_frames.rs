@@ -62,7 +62,7 @@ impl std::str::FromStr for InterpreterFrameUse {
 pub struct RunInterpreters {
     how: InterpreterFrameUse,
     names: FrameNames,
-    /// Processes choose the words of the keys, so the hasher is seeded.
+    /// Traced processes determine the keys, and could choose keys that collide. So the hasher is seeded.
     frames: HashMap<(u32, InterpreterFrame), Arc<Frame>>,
     frame_bytes: usize,
 }
@@ -110,7 +110,7 @@ impl RunInterpreters {
         }
     }
 
-    /// Notes what the frames of a sample stand for, as far as there is room.
+    /// Adds to `told` what the interpreter's frames in a sample stand for, as far as there is room.
     pub fn tell(&mut self, sample: &Sample<'_>, told: &mut ToldFrames, room: Room) {
         let Some(Some(found)) = found(sample) else { return };
         let (pid, number, time) = (sample.pid_tid().0, found.interpreter, sample.time());
@@ -138,7 +138,7 @@ impl RunInterpreters {
     pub(super) fn functions(&mut self, sample: &Sample<'_>) -> Option<Functions> {
         let pid = sample.pid_tid().0;
         let found = found(sample)?;
-        // When a process executes another program, BPF programs look for its threads in the former one for a moment.
+        // After an exec, BPF programs look for the threads of the process in its former interpreter for a moment.
         let is_present = |found: &InterpreterFrames<'_>| match &self.names {
             FrameNames::Running(interpreters) => {
                 found.state != Some(FramesState::NoThread) || interpreters.runs(pid as u32, found.interpreter)
@@ -252,7 +252,8 @@ pub(super) fn frame_of(
     Arc::new(Frame { addr, symbol, offset: 0, origin, dso, dso_offset: 0, srcline, slot })
 }
 
-/// Returns the frames in a sample. `None` if its event has none; `Some(None)` if the program has read none.
+/// Returns the interpreter's frames in a sample. `None` if its event does not record such frames; `Some(None)` if the BPF
+/// program has read none.
 fn found<'a>(sample: &Sample<'a>) -> Option<Option<InterpreterFrames<'a>>> {
     let format = &sample.event.format;
     format.has_interpreter_frames().then(|| match format.tracepoint() {
@@ -287,8 +288,8 @@ impl Context {
         run.as_mut().and_then(RunInterpreters::running).map(work);
     }
 
-    /// Notes what the frames of interpreters in a sample stand for, as far as there is room. The caller must meet the conditions of
-    /// [`Context::with_symbols`].
+    /// Adds to `told` what the interpreter's frames in a sample stand for, as far as there is room. The caller must meet
+    /// the conditions of [`Context::with_symbols`].
     pub fn tell_interpreter_frames(&self, sample: &Sample<'_>, told: &mut ToldFrames, room: Room) {
         let mut run = self.interpreters.lock().unwrap_or_else(PoisonError::into_inner);
         run.iter_mut().for_each(|run| run.tell(sample, told, room));
@@ -304,10 +305,10 @@ impl Context {
 /// What happens to functions for which no native frame of the main loop is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// They follow the native frames. The native call chain ends too early, for example because the interpreter is built
-    /// without frame pointers.
+    /// The functions follow the native frames. The native call chain has then ended too early, for example because the
+    /// interpreter is built without frame pointers.
     Appended,
-    /// They are left out.
+    /// The functions are left out.
     LeftOut,
 }
 

@@ -47,7 +47,6 @@ pub struct LineContext<'a> {
 /// Appends the line with its newline to `out`, and then the lines of the frames.
 pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'_>, out: &mut Vec<u8>) {
     if let (true, Some(realtime)) = (parts.timestamp, context.realtime) {
-        // If the wall clock is wrong, so is the date. But the line also shows the perf time.
         write_date(realtime, out);
         out.push(b' ');
     }
@@ -191,8 +190,8 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
 }
 
 thread_local! {
-    /// The second of the last date that was formatted, since the Unix epoch, and the text of the date. Formatting a date
-    /// takes longer than the rest of a line, and most lines have the same date as the line before.
+    /// The last date that was formatted: the seconds since the Unix epoch, and the text. Formatting a date takes longer
+    /// than the rest of a line, and most lines have the same date as the line before.
     static DATE: RefCell<(i64, String)> = const { RefCell::new((0, String::new())) };
 }
 

@@ -46,8 +46,8 @@ pub struct PerfFrame {
 pub struct PerfFrameSymbol {
     /// The name of the symbol, or of the inlined function.
     pub name: Arc<str>,
-    /// The range and the binding of the symbol. In a file, the range consists of file offsets. For an inlined function, it
-    /// is the range of the function that contains it.
+    /// The range and the binding of the symbol. In a file, the range consists of file offsets. An inlined function has the
+    /// range of the function that contains it.
     pub extent: Extent,
     /// The distance of the address from the start of the symbol, in bytes.
     pub offset: u64,

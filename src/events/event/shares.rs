@@ -162,7 +162,7 @@ pub struct Caller {
 }
 
 impl Shares {
-    /// Creates an empty table. Its memory comes from this budget.
+    /// Creates an empty table. The memory of the table comes from `budget`.
     pub fn new(by: &[GroupKey], callers: CallerSums, budget: &Budget) -> Shares {
         let (by, memory) = (by.to_vec(), budget.hold(HeldFor::Tables));
         let (words, sums) = (FxHashMap::from_iter([(OTHERS.into(), 0)]), FxHashMap::default());
@@ -333,7 +333,7 @@ impl Tree {
         })
     }
 
-    /// Adds a weight to a chain of callers, and returns how many callers are new. When `room` new callers are used up,
+    /// Adds a weight to a chain of callers, and returns how many callers are new. Adds at most `room` new callers, and
     /// leaves out the callers further outward.
     fn add(&mut self, names: &[TextId], weight: u64, room: usize) -> usize {
         if self.nodes.is_empty() {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
 
-/// How many tasks are named in a text. Of other tasks, it says only how many there are.
+/// The maximum number of tasks that a text names. Of other tasks, the text says only how many there are.
 const NAMED: usize = 3;
 
 /// What is missing in the events and spans of a run.
@@ -18,7 +18,7 @@ pub struct Shortfall {
     pub unattributed: u64,
     /// How often the kernel throttled sampling.
     pub throttled: u64,
-    /// The recording is damaged or truncated, so the number of missing events is unknown.
+    /// Whether the recording is damaged or truncated. The number of missing events is then unknown.
     pub damaged: bool,
     /// The number of scheduler events that were not delivered, although no loss was reported.
     pub unseen: u64,
@@ -87,7 +87,7 @@ impl Shortfall {
     /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged, records may be missing at
     /// any time, so they count as missing since `then` too.
     pub fn since(&self, then: &Shortfall) -> Option<Shortfall> {
-        // The kernel's counts replace those in records and may be lower.
+        // Saturate: the kernel's counts replace the counts in records, and may be lower.
         let more = |of: fn(&Shortfall) -> u64| of(self).saturating_sub(of(then));
         let since = Shortfall {
             lost: more(|of| of.lost),

@@ -71,7 +71,7 @@ pub trait Deliver {
     fn flush(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.flush())
     }
-    /// Reports that no event can follow after `time`, in ns. What has not ended lasts until then. Called before
+    /// Reports that no event can follow after `time`, in ns. Spans that have not ended last until `time`. Called before
     /// [`Deliver::exit`].
     fn events_ended(&mut self, time: u64) {
         if let Some(inner) = self.inner() {

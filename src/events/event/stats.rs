@@ -49,9 +49,9 @@ pub struct Stats {
 /// The counts of an event that BPF programs handle in the kernel.
 #[derive(Debug, Default)]
 struct InKernel {
-    /// BPF programs add up the event, so it has no samples.
+    /// Whether BPF programs add up the event. The event then has no samples.
     is_there: AtomicBool,
-    /// The event is a span, and BPF programs pair its begins and ends. It has samples.
+    /// Whether the event is a span whose begins and ends BPF programs pair. The event still has samples.
     is_paired: AtomicBool,
     added: AtomicU64,
     /// How often the event happened while its program could not run.
@@ -107,7 +107,7 @@ impl Stats {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_there.store(true, Relaxed));
     }
 
-    /// Notes that BPF programs pair the begins and ends of a span. It has samples.
+    /// Notes that BPF programs pair the begins and ends of a span. The span still has samples.
     pub fn set_paired_in_kernel(&self, event: usize) {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_paired.store(true, Relaxed));
     }

@@ -1,5 +1,5 @@
-//! What the frames of interpreters stand for, as a recording keeps it. The texts are shared, and their number is limited, because
-//! programs and recordings choose them.
+//! What the frames of interpreters stand for, as a recording keeps it. Equal texts are stored once, and their number is
+//! limited, because programs and recordings choose them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,31 +15,31 @@ use super::{Frame, interpreter_frames::frame_of};
 /// What stands in place of a file for functions without names.
 pub(super) const NO_FILE: &str = "[python]";
 
-/// What a frame takes in a recording without its texts, and a text without its characters, in bytes.
+/// The size of a frame without its texts, and the size of a text without its characters, in a recording, in bytes.
 const FRAME_BYTES: usize = 64;
 const TEXT_BYTES: usize = 4;
 
-/// A frame, and the number of its process's interpreter.
+/// The number of the process's interpreter, and the frame.
 type Key = (u32, InterpreterFrame);
 
 /// What frames stand for.
 #[derive(Debug, Default)]
 pub struct ToldFrames {
-    /// Processes and recordings choose the words of the keys, so the hasher is seeded.
+    /// Traced processes and recordings determine the keys, and could choose keys that collide. So the hasher is seeded.
     frames: HashMap<Key, ToldFrame>,
     texts: HashSet<Arc<str>>,
-    /// What the frames and texts take in a recording.
+    /// The size of the frames and texts in a recording, in bytes.
     bytes: usize,
     is_full: bool,
     incomplete_samples: u64,
 }
 
-/// How much of frames is kept.
+/// The limits for [`ToldFrames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The number of frames.
+    /// The maximum number of frames.
     pub frames: usize,
-    /// What they take in a recording, in bytes.
+    /// The maximum size of the frames and their texts in a recording, in bytes.
     pub bytes: usize,
 }
 
@@ -137,7 +137,7 @@ impl ToldFrames {
         self.frames.insert(key, ToldFrame { frame, ..*told });
     }
 
-    /// Counts a sample with these frames that is delivered.
+    /// Counts a delivered sample as incomplete if one of its frames, `frames`, was not kept.
     pub(super) fn count_sample(&mut self, mut frames: impl Iterator<Item = Key>) {
         let is_incomplete = frames.any(|key| !self.frames.contains_key(&key));
         self.incomplete_samples += u64::from(is_incomplete);
@@ -195,7 +195,8 @@ mod tests {
         assert_eq!((told.len(), told.bytes), ((room.bytes - texts) / FRAME_BYTES, told.len() * FRAME_BYTES + texts));
         let symbol = |code: u64| told.get(&key(code)).and_then(|told| told.frame.clone()).unwrap().symbol.clone();
         assert!(Arc::ptr_eq(&symbol(0), &symbol(1)));
-        // A short name would fit, but then the functions that have names would depend on their lengths.
+        // A short name would fit. It is not kept either, because otherwise the length of a name would decide whether it is
+        // kept.
         assert!(!told.wants(&key(300), room));
         told.count_sample([key(0), key(1)].into_iter());
         told.count_sample([key(0), key(300)].into_iter());

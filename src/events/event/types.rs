@@ -47,7 +47,7 @@ pub struct OtherFormat {
 /// What the raw data is in the samples of an event that is neither a tracepoint nor a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawData {
-    /// What the event has, if it has any.
+    /// The event's own raw data, if it has any.
     OfEvent,
     /// The frames of an interpreter, which a program in the kernel has read.
     InterpreterFrames,

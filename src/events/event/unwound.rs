@@ -18,8 +18,8 @@ pub struct Copied<'a> {
     pub stack: &'a [u8],
 }
 
-/// Returns the addresses of the user frames, innermost first: the instruction pointer, then return addresses. At most
-/// `limit`.
+/// Returns the addresses of the user frames, innermost first: the instruction pointer, then return addresses. Returns at
+/// most `limit` addresses.
 pub fn addresses(sample: &Sample<'_>, copied: &Copied<'_>, limit: usize, context: &Context) -> Vec<u64> {
     let mut addresses = Vec::new();
     let Copied { registers, stack } = copied;

@@ -17,7 +17,7 @@ pub struct Memberships {
     processes: FxHashMap<i32, Place>,
     /// The number of changes so far, which is also the number of the last change.
     changes: u64,
-    /// When the earlier part of the recording ends whose memberships were taken over, in ns.
+    /// The end of the earlier part of the recording whose memberships [`Memberships::take`] took over, as a time in ns.
     since: u64,
 }
 

@@ -13,7 +13,7 @@ pub struct Input<'a> {
     pub facts: Facts<'a>,
 }
 
-/// Where the facts about an event come from that its record does not contain.
+/// Where the facts about an event come from. The record of the event does not contain these facts.
 #[derive(Clone, Copy)]
 pub enum Facts<'a> {
     /// They are looked up in the context of the run.
@@ -34,7 +34,7 @@ pub struct KeptFacts {
     /// The frames of the call chain, innermost first.
     pub frames: Vec<Arc<Frame>>,
     /// The facts about the parts of a span: its begin, its end, and the events between them. For an open span, the facts
-    /// about the end are empty. For other events, the list is empty.
+    /// about the end are empty. For an event that is not a span, the list is empty.
     pub parts: Vec<KeptFacts>,
 }
 

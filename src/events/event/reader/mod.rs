@@ -28,7 +28,7 @@ pub enum Read {
     },
     /// A field of a tracepoint.
     Field(Field),
-    /// A member of a sample that is not of a tracepoint.
+    /// A member of a sample whose event is not a tracepoint.
     Member(SampleMember),
     /// The process id.
     Pid,

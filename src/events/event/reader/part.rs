@@ -3,7 +3,7 @@
 use super::{Input, Read, ReadError, ReadKind, names, resolve};
 use crate::event::{EventType, Format, SpanFormat, SpanPart};
 
-/// The parts of a span, and the prefix of names for each.
+/// The parts of a span, each with the prefix of the names of its values.
 const PARTS: [(&str, SpanPart); 2] = [("begin.", SpanPart::Begin), ("end.", SpanPart::End)];
 
 /// How to read a value from a part of a span.

@@ -14,15 +14,15 @@ use super::SpanView;
 pub struct SpanField {
     /// Its name.
     pub name: String,
-    /// What the value is; empty for a field of the event that begins the span.
+    /// The description of the field; empty for a field of the event that begins the span.
     pub about: &'static str,
     /// The type of its values.
     pub kind: SpanFieldKind,
     /// How its values are found.
     pub source: SpanFieldSource,
-    /// How a BPF program, which cannot call the function, finds the value of a computed field. If the field is the text of a
-    /// number, such as the name of a system call, this is the origin of the number. `None` if only the function can compute
-    /// the value.
+    /// Where a BPF program finds the value of a computed field, because it cannot call the function that computes the
+    /// value. If the value is the text of a number, such as the name of a system call, this is the origin of the number.
+    /// `None` if only the function can compute the value.
     pub origin: Option<Origin>,
 }
 

@@ -1,14 +1,14 @@
 //! The events of spans: their format, their records and their counts.
 //!
 //! A span is delivered as a record, in the layout of the span's own event type. The record has the time and the CPU of the
-//! end, and its task too, unless the definition names another task. Its raw data looks like that of a tracepoint:
-//! `duration`, `open` and the fields of the span. The whole records of the begin, of the end, and of the samples between
-//! them follow. So the fields of a span are decoded like those of any event. A copy of the record contains the whole span.
-//! `begin` and `end` are events of their own types.
+//! end, and also the task of the end, unless the definition names another task. Its raw data looks like that of a
+//! tracepoint: `duration`, `open` and the fields of the span, which are decoded like the fields of any event. The whole
+//! records of the begin, of the end, and of the samples between them follow. So a copy of the record contains the whole
+//! span. `begin` and `end` are events of their own types.
 //!
 //! The call chain is not copied: it is resolved from the record that contains it. A record has at most 64 KiB. If the begin
-//! and the end are larger together, the ends of their records are cut off. Copies of user stacks are there, and a stack that
-//! is cut off is not unwound: the chain has only the recorded frames.
+//! and the end are larger together, the ends of their records are cut off. Copies of user stacks are at the ends of
+//! records. A stack that is cut off is not unwound: the chain has only the recorded frames.
 
 mod counts;
 mod field;
@@ -45,12 +45,13 @@ const EVENTS: usize = 20;
 /// The offset of two 4-byte words: one for the record of the begin, one for the record of the end. The lower half of a word
 /// is the offset of the record, and the upper half its size.
 const RECORDS: usize = 24;
-/// The offset of such a word for the list of the samples between the begin and the end.
+/// The offset of a word of the same form as at `RECORDS`: it has the offset and the size of the list of samples between the
+/// begin and the end.
 const NOTES: usize = 32;
 /// The offset of the span's fields, 8 bytes each.
 const FIELDS: usize = 40;
 
-/// The maximum size of a field's text, in bytes: all texts of a span share one record.
+/// The maximum size of a field's text, in bytes. It is limited because all texts of a span share one record.
 const LONGEST: usize = 4096;
 
 /// The maximum size of a record, in bytes: the largest multiple of 8 that fits into the 16 bits of a header.
@@ -84,7 +85,8 @@ pub enum SpanTask {
     /// The task in which the span ended.
     #[default]
     OfEnd,
-    /// The task in which the span ended, which was only interrupted. So a span that interrupted perf-prof is not its own.
+    /// The task in which the span ended. The span only interrupted this task. So a span that interrupted perf-prof does not
+    /// count as perf-prof's own.
     Interrupted,
     /// The task in which the span began.
     OfBegin,
@@ -237,7 +239,8 @@ impl SpanFormat {
         .unwrap_or("")
     }
 
-    /// Returns whether this is a built-in source, such as `offcpu`. The fields of a source say everything about its spans.
+    /// Returns whether this is a built-in source, such as `offcpu`. Lines do not show the begin and end events of a source,
+    /// because its fields say everything about its spans.
     pub fn is_source(&self) -> bool {
         &*self.format.system != SPAN_SYSTEM
     }
@@ -373,7 +376,7 @@ impl SpanFormat {
 
     /// Writes the record of a span to `out`. Clears `out` first. The record gets the time and the CPU of the end, and the
     /// current cgroup of the task. If the records of the begin and the end are too large together, the ends of both records
-    /// are cut off. Copies of user stacks are there.
+    /// are cut off. Copies of user stacks are at these ends.
     ///
     /// `context` knows the names of tasks and the architecture of the recording. Without it, fields that need these are
     /// empty.
@@ -486,8 +489,8 @@ impl SpanFormat {
         Some(Sample { event: self.inputs.get(event)?, record })
     }
 
-    /// Returns the samples between the begin and the end of the span with this raw data. Each has the index of its event
-    /// type, and its record.
+    /// Returns the samples between the begin and the end of the span with this raw data. Each item is the index of the
+    /// sample's event type, and the sample's record.
     pub fn between<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let place = raw.get(NOTES..).and_then(|rest| rest.first_chunk()).map_or(0, |place| u32::from_ne_bytes(*place));
         let (offset, size) = ((place & 0xffff) as usize, (place >> 16) as usize);
