@@ -52,8 +52,8 @@ pub trait Derivation: Send {
     /// each ring that is losing samples at this moment.
     fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
-    /// Reports that no event can follow after `time`, in ns. Spans that have not ended last until then. Inputs may have ended
-    /// earlier, if they are events of a task that hangs.
+    /// Reports that no event can follow after `time`, in ns. Spans that have not ended last until `time`. The last input
+    /// sample may be older, for example if the inputs are events of a task that hangs.
     fn events_ended(&mut self, _time: u64) {}
 
     /// Ends the derivation, which emits its last samples. Called once, after the last input sample.

@@ -49,7 +49,7 @@ impl PairLayout {
 pub struct PairSplitter {
     /// The layout of the samples, and of the records of pairs.
     layout: SampleLayout,
-    /// The offset of the raw data in these records.
+    /// The offset of the raw data in the records of pairs.
     raw: usize,
     /// What follows the fields in the sample of an end: an encoding of "no strings", because all strings are in the begin.
     no_strings: Vec<u8>,
@@ -85,8 +85,8 @@ impl PairSplitter {
             |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word));
         write(&mut self.begin, members, [&raw[PairLayout::BEGIN..], &[]]);
         write(&mut self.end, members, [&raw[..EXIT], &self.no_strings]);
-        // The time of the record is the end, on the perf clock. The BPF program uses another clock, so only its duration is
-        // taken.
+        // The time of the record is the time of the end, on the perf clock. The BPF program measures with another clock, so
+        // only the duration is taken from its data.
         let began = self.layout.time(record).unwrap_or(0).saturating_sub(word(PairLayout::DURATION));
         for (member, word) in [(SampleMember::Time, began), (SampleMember::Cpu, word(PairLayout::CPU))] {
             if let Some(at) = self.layout.fixed_offset(member) {

@@ -6,8 +6,8 @@ use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanTask, SpanView};
 
 /// Since Linux 6.4, kfree() may free memory of kmem_cache_alloc(), and kmem_cache_free() may free memory of kmalloc(). So
-/// both end spans of either kind. Addresses up to 16 are left out: 0 means that an allocation failed, and 16 stands for 0
-/// bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
+/// the events of both functions end spans of either kind. Addresses up to 16 are left out: 0 means that an allocation
+/// failed, and 16 stands for 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
 ///
 /// If an address is allocated again, a function without an event freed it, such as `kmem_cache_free_bulk()`.
 pub(super) const ALLOC: SourceDefinition = SourceDefinition {

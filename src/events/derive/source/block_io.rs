@@ -12,9 +12,9 @@ use crate::{
 /// a request, so merges have rules of their own.
 ///
 /// Several requests for the same first sector may be open at once, for example if several tasks read the same file without
-/// the page cache. Their numbers of sectors and their `rwbs` tell them apart, and that only a request that was issued can
-/// complete. A request is issued again only after `block_rq_requeue`. Equal requests that are on the device at once are
-/// dropped, because no event says which of them completes.
+/// the page cache. They are told apart by their numbers of sectors, by their `rwbs`, and by their state: only a request
+/// that was issued can complete. A request is issued again only after `block_rq_requeue`. Equal requests that are on the
+/// device at once are dropped, because no event says which of them completes.
 ///
 /// Flushes have no sectors, so [`FlushChange`] finds out which flush ends. Three kinds of requests involve flushes
 /// (block/blk-flush.c):
@@ -22,8 +22,8 @@ use crate::{
 /// * A flush that a task asks for and waits for. It ends together with a flush of the block layer.
 /// * A flush of the block layer, which serves all requests that wait for a flush at that time. Its `rwbs` is `FF`.
 /// * A write that needs a flush before or after its data. The block layer issues the write without the flags for flushes.
-///   The write completes twice: when its data is written, and, without sectors, when everything is done. If the flush before
-///   the data fails, the write completes once.
+///   The write completes twice: first when its data is written, and then when everything is done. The second completion has
+///   no sectors. If the flush before the data fails, the write completes once.
 pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     system: "",
     name: "block-io",
@@ -36,7 +36,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         // A bio for the sectors before this request was merged into the request.
         Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").among(accepts_bio).optional(),
         Rule::begin("block:block_bio_frontmerge", "dev+sector").among(is_waiting).optional(),
-        // This request was merged into the request for the sectors before it.
+        // The request of this event was merged into the request for the sectors before it.
         Rule::discard("block:block_rq_merge", "dev+sector").among(is_waiting).optional(),
         Rule::begin_unless_open("block:block_rq_insert", "dev+sector").when("nr_sector != 0").among(is_new),
         Rule::note("block:block_rq_insert", "dev+sector", Keep::Last)
@@ -126,7 +126,8 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the kind of a request: its device and its operation. A device may have thousands of reads in the time of one flush.
+/// Returns the kind of a request: its device and its operation. The operation is a part of the kind, because a device may
+/// complete thousands of reads in the time of one flush.
 fn kind(span: &SpanView<'_>) -> u64 {
     let begin = span.begin();
     let operation = match begin.uint("nr_sector") {
@@ -200,33 +201,35 @@ fn is_issued(span: &SpanView<'_>) -> bool {
     issue(span).is_some_and(|issue| requeue.is_none_or(|requeue| requeue.time() < issue.time()))
 }
 
-/// Whether this sample can be of a request that waits to be issued. Merges may have added sectors to the request.
+/// Returns how many sectors merges have added to the request, if this sample is of the request. Returns `None` if the
+/// request does not wait to be issued, or if the sample cannot be of it.
 fn is_waiting(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
     accepts_bio(span, sample)?;
     sample.uint("nr_sector").checked_sub(span.begin().uint("nr_sector"))
 }
 
-/// Whether the bio of this sample can be merged into the request.
+/// Returns `Some` if the bio of this sample can be merged into the request.
 fn accepts_bio(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
     let letter = |part: &PartView<'_>| without_flush(part.text("rwbs")).first().copied();
     (!is_issued(span) && letter(&span.begin()) == letter(sample)).then_some(0)
 }
 
-/// Whether this sample can be the insertion of the request into a queue. Without `block_io_start`, a request begins with its
-/// insertion, and is inserted again only if the device gave it back.
+/// Returns `Some` if this sample can be the insertion of the request into a queue, like [`is_waiting`]. Without
+/// `block_io_start`, a request begins with its insertion, and is inserted again only if the device gave it back.
 fn is_new(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
     let is_inserted = span.begin().is("block_rq_insert") && span.note("block_rq_requeue").is_none();
     if is_inserted { None } else { is_waiting(span, sample) }
 }
 
-/// Whether this sample can be of a request that was issued: it has the size and the flags of the issue.
+/// Returns `Some` if the request was issued and this sample can be of it: the sample has the size and the flags of the
+/// issue.
 fn is_on_device(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
     let issue = issue(span).filter(|_| is_issued(span))?;
     let is_same = issue.uint("nr_sector") == sample.uint("nr_sector") && issue.text("rwbs") == sample.text("rwbs");
     is_same.then_some(0)
 }
 
-/// Whether the data of the request is written, and only a flush is left.
+/// Returns `Some` if the data of the request is written, and only a flush is left.
 fn waits_for_last_flush(span: &SpanView<'_>, _: &PartView<'_>) -> Option<u64> {
     (completes_twice(span) && span.note("block_rq_complete").is_some()).then_some(0)
 }
@@ -352,7 +355,7 @@ mod tests {
         let own = |events: &[(&'static str, u64)]| {
             times(8, &events.iter().map(|&(event, ms)| (event, ms, 0, "FF")).collect::<Vec<_>>())
         };
-        // No event says how long it was queued.
+        // No event says how long a flush of the block layer was queued.
         let on_device = |ms| (ms, [None, Some(0), Some(ms)]);
         assert_eq!(own(&[(issue, 1), (COMPLETE, 5), (issue, 6), (COMPLETE, 7)]), [on_device(4), on_device(1)]);
         assert_eq!(own(&[(issue, 1), (requeue, 2), (issue, 3), (COMPLETE, 5)]), [on_device(2)]);

@@ -45,17 +45,19 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
-    /// If spans are short, returns the kind of a span: spans of one kind last about equally long. If such a span stays open for
-    /// long, its end was not delivered. For example, some kernels do not deliver an end in an interrupt of an idle task.
+    /// If the source's spans are short: a function that returns the kind of a span. Spans of one kind last about equally
+    /// long. If one of them stays open for long, its end was not delivered. For example, some kernels do not deliver an end
+    /// in an interrupt of an idle task.
     pub ends_soon: Option<Kind>,
-    /// Makes a filter for the kernel from the options, which saves work. perf-prof filters the spans in any case.
+    /// A function that makes a filter for the kernel from the options. The filter only saves work: perf-prof filters the
+    /// spans in any case.
     pub narrow: Option<Narrow>,
 }
 
-/// Returns a number for the kind of a span.
+/// A function that returns the kind of a span, as a number.
 pub type Kind = fn(&SpanView<'_>) -> u64;
 
-/// Makes a filter for events from the options. Returns `None` if the options allow none.
+/// A function that makes a filter for events from the options. It returns `None` if no filter can be made from them.
 type Narrow = fn(&[SpanOption]) -> Option<String>;
 
 /// In which tasks the events of a span happen. This determines which events are needed for a selected task.
@@ -106,7 +108,7 @@ pub struct Flag {
     pub name: &'static str,
     /// The filter that the option stands for; empty if the option is not a filter.
     pub filter: &'static str,
-    /// What it selects.
+    /// What the option selects.
     pub about: &'static str,
 }
 
@@ -115,21 +117,21 @@ pub struct Flag {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// What it holds.
+    /// The description of the field.
     pub about: &'static str,
-    /// Its value.
+    /// The function that computes its value.
     pub value: ComputeField,
     /// The texts that it can contain; `None` if there is no list.
     pub values: Option<FieldValues>,
-    /// How a BPF program, which cannot call `value`, finds the value. If the value is the text of a number, such as the name
-    /// of a system call, this is the origin of the number. `None` if only `value` can compute it.
+    /// Where a BPF program finds the value, because it cannot call `value`. If the value is the text of a number, such as
+    /// the name of a system call, this is the origin of the number. `None` if only `value` can compute the value.
     pub origin: Option<SpanOrigin>,
 }
 
 /// The texts that a field can contain. An empty text is always possible too.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldValues {
-    /// Returns the texts.
+    /// The function that returns the texts.
     pub list: fn() -> Vec<Cow<'static, str>>,
     /// The prefix of texts for numbers without a name, for example `sys_` for `sys_999`; empty if there are none.
     pub unnamed: &'static str,
@@ -168,87 +170,90 @@ impl Rule {
         }
     }
 
-    /// A sample opens a span.
+    /// Makes a rule: a sample opens a span.
     pub const fn begin(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Begin, key)
     }
 
-    /// A sample opens a span, unless a span with this key is open.
+    /// Makes a rule: a sample opens a span, unless a span with this key is open.
     pub const fn begin_unless_open(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::BeginUnlessOpen, key)
     }
 
-    /// A sample opens a span, even if spans with this key are open.
+    /// Makes a rule: a sample opens a span, even if spans with this key are open.
     pub const fn begin_another(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::BeginAnother, key)
     }
 
-    /// A sample ends the span with this key. If several are open, it ends the span that was opened last.
+    /// Makes a rule: a sample ends the span with this key. If several are open, it ends the span that was opened last.
     pub const fn end(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::End, key)
     }
 
-    /// A sample ends the span with this key. If several are open, it ends the span that was opened first.
+    /// Makes a rule: a sample ends the span with this key. If several are open, it ends the span that was opened first.
     pub const fn end_first(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::EndFirst, key)
     }
 
-    /// A sample is kept with the open span that has this key.
+    /// Makes a rule: a sample is kept with the open span that has this key.
     pub const fn note(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
     }
 
-    /// A sample drops the open span that has this key, because the end of this span is unknown.
+    /// Makes a rule: a sample drops the open span that has this key, because the end of this span is unknown.
     pub const fn discard(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
-    /// A sample is a wakeup. It drops the open span of the woken task if the task must have run since its last wakeup.
+    /// Makes a rule: a sample is a wakeup. It drops the open span of the woken task if the task must have run since its
+    /// last wakeup.
     pub const fn discard_woken_again(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::DiscardWokenAgain, key)
     }
 
-    /// A sample comes before its span begins. It is kept under this key until a later sample recalls it. The key may differ
-    /// from that of the span. Of several samples with this key, `keep` says whether the first or the last one is kept.
+    /// Makes a rule: a sample comes before its span begins. The sample is kept under this key until a later sample recalls
+    /// it. The key may differ from that of the span. Of several samples with this key, `keep` says whether the first or the
+    /// last one is kept.
     pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Ahead(keep), key)
     }
 
-    /// A sample recalls the sample that [`Rule::ahead`] has kept under this key. The span that the next rules open gets the
-    /// recalled sample.
+    /// Makes a rule: a sample recalls the sample that [`Rule::ahead`] has kept under this key. The span that the next rules
+    /// open gets the recalled sample.
     pub const fn recall(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Recall, key)
     }
 
-    /// A sample drops the sample that [`Rule::ahead`] has kept under this key.
+    /// Makes a rule: a sample drops the sample that [`Rule::ahead`] has kept under this key.
     pub const fn forget(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
     }
 
-    /// A sample reports that another task now runs on the CPU. `comm` and `tid` are the fields that hold its name and its
-    /// thread id.
+    /// Makes a rule: a sample reports that another task now runs on the CPU. `comm` and `tid` are the fields that hold its
+    /// name and its thread id.
     pub const fn run(event: &'static str, comm: &'static str, tid: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), tid)
     }
 
-    /// A sample reports a change of the state of the task in the key. For [`Change::Leaves`], the key is
+    /// Makes a rule: a sample reports a change of the state of the task in the key. For [`Change::Leaves`], the key is
     /// `prev_pid+prev_state`.
     pub const fn schedule(event: &'static str, key: &'static str, change: Change) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Schedule(change), key)
     }
 
-    /// A sample reports a change of the flushes of a device. The first part of the key is the device's number.
+    /// Makes a rule: a sample reports a change of the flushes of a device. The first part of the key is the device's
+    /// number.
     pub const fn flush(event: &'static str, key: &'static str, change: FlushChange) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Flush(change), key)
     }
 
-    /// A call of the source's function opens a span. `arguments` are the fields that the probe reads: for each, the name and
-    /// the fetch argument.
+    /// Makes a rule: a call of the source's function opens a span. `arguments` are the fields that the probe reads: for
+    /// each, the name and the fetch argument.
     pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }
     }
 
-    /// A return of the source's function ends the span.
+    /// Makes a rule: a return of the source's function ends the span.
     pub const fn end_at_return(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Return, Action::End, key) }
     }
@@ -263,8 +268,8 @@ impl Rule {
         Rule { after: Some(condition), ..self }
     }
 
-    /// Allows several open spans with this key. A sample applies to the one that it can belong to. If it can belong to several,
-    /// nobody knows which. Then the spans with this key are dropped when they end.
+    /// Allows several open spans with this key. A sample applies to the span that it can belong to. If it can belong to
+    /// several spans, nobody knows to which one. Then all spans with this key are dropped when they end.
     pub const fn among(self, belongs: Belongs) -> Rule {
         Rule { belongs: Some(belongs), ..self }
     }
@@ -342,22 +347,22 @@ impl Field {
         Field { origin: Some(origin), ..self }
     }
 
-    /// A signed number.
+    /// Makes a field whose value is a signed number.
     pub const fn int(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> i64) -> Field {
         Field::new(name, about, ComputeField::Int(value))
     }
 
-    /// An unsigned number.
+    /// Makes a field whose value is an unsigned number.
     pub const fn uint(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
         Field::new(name, about, ComputeField::Uint(value))
     }
 
-    /// A time in ns.
+    /// Makes a field whose value is a time in ns.
     pub const fn time(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
         Field::new(name, about, ComputeField::Time(value))
     }
 
-    /// A time in ns, or `None` if it is not known.
+    /// Makes a field whose value is a time in ns. `value` returns `None` if the time is not known.
     pub const fn time_if_known(
         name: &'static str,
         about: &'static str,
@@ -366,12 +371,12 @@ impl Field {
         Field::new(name, about, ComputeField::TimeIfKnown(value))
     }
 
-    /// An address.
+    /// Makes a field whose value is an address.
     pub const fn address(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
         Field::new(name, about, ComputeField::Address(value))
     }
 
-    /// Text.
+    /// Makes a field whose value is text.
     pub const fn text(
         name: &'static str,
         about: &'static str,
@@ -380,7 +385,7 @@ impl Field {
         Field::new(name, about, ComputeField::Text(value))
     }
 
-    /// Text that is made from a number alone.
+    /// Makes a field whose value is text that depends only on a number of the span.
     pub const fn text_of_number(
         name: &'static str,
         about: &'static str,
@@ -390,14 +395,15 @@ impl Field {
         Field::new(name, about, ComputeField::TextOfNumber(number, text))
     }
 
-    /// The name of the function whose address the begin event has in its field `function`.
+    /// Makes a field whose value is the name of a function. The begin event has the function's address in its field
+    /// `function`.
     pub const fn function() -> Field {
         let address = |span: &SpanView<'_>| span.begin().int("function");
         Field::text_of_number("function", "its function", address, |span, address| span.function(address as u64))
             .is(SpanOrigin::Begin("function"))
     }
 
-    /// An array of unsigned 64-bit numbers.
+    /// Makes a field whose value is an array of unsigned 64-bit numbers.
     pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
         Field::new(name, about, ComputeField::Words(value))
     }

@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// How many bytes a return takes off the stack. On x86, this is the return address. Other processors return through a
-/// register.
+/// The argument of the probe with the number of bytes that a return takes off the stack. On x86, these bytes are the return
+/// address. Other processors have the return address in a register.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 const POPPED: &str = "\\8";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]

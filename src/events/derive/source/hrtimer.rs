@@ -8,8 +8,9 @@ use crate::{
     event::{PartView, SpanOrigin, SpanTask, SpanView},
 };
 
-/// The CPU is part of the key. A sleeping task has its timer on its stack. The task may run on another CPU, and start a
-/// timer at the same address, before the function of the first timer has returned.
+/// The CPU is part of the key, because functions of two timers at the same address may run at once. A sleeping task has its
+/// timer on its stack. The task may run on another CPU, and start a timer at the same address, before the function of the
+/// first timer has returned.
 ///
 /// A timer may be started several times before it expires. Each start sets a new expiry time, so the last start counts.
 pub(super) const HRTIMER: SourceDefinition = SourceDefinition {

@@ -25,7 +25,7 @@ pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
             span.begin().uint("vcpu_id")
         }),
         Field::address("rip", "address of the instruction at which the guest exited", |span| {
-            // The field's name on arm64.
+            // On arm64, the field is named `vcpu_pc`.
             span.begin().uint("guest_rip") | span.begin().uint("vcpu_pc")
         }),
     ],

@@ -70,7 +70,7 @@ fn a_request_ends_in_the_loss_that_dropped_it() {
         run.spans(&[MadeSample { event: names[event], tid: 7, cpu: 0, time, fields: &fields }]);
     };
     for round in 0..10 {
-        // One request is never heard of again. Another one ends after the loss.
+        // The first request has no further event. The second request ends after the loss.
         request(&mut run, 0, 1000 * round + 100, 16 * round as i64);
         request(&mut run, 0, 1000 * round + 101, 16 * round as i64 + 8);
         run.loss_begins();

@@ -188,7 +188,7 @@ fn a_task_that_is_woken_while_it_is_preempted_goes_on_waiting() {
     }
 }
 
-/// As in a recording of `record -p`, if both the waker and the woken task are selected.
+/// A recording of `record -p` contains a wakeup twice if both the waker and the woken task are selected.
 #[test]
 fn a_wakeup_that_is_delivered_to_two_tasks_begins_one_wait() {
     for source in [&RUNQUEUE, &TASK_STATE] {

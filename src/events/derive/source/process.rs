@@ -8,8 +8,8 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// Signals that do not end a process by default: 17 to 23 and 28 (SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
-/// SIGURG, SIGWINCH). The numbers differ on Alpha, MIPS, PA-RISC and SPARC.
+/// A filter for the signals that end a process by default. These are all signals except 17 to 23 and 28 (SIGCHLD, SIGCONT,
+/// SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH). The numbers differ on Alpha, MIPS, PA-RISC and SPARC.
 macro_rules! fatal {
     () => {
         "!(sig >= 17 && sig <= 23) && sig != 28"
@@ -118,11 +118,11 @@ fn end<'a>(span: &SpanView<'a>) -> End<'a> {
     if span.end().is_none() {
         return End::Unknown;
     }
-    // exit_group() does not return.
+    // exit_group() does not return, so its argument is the exit code.
     if let Some(exit) = span.note("sys_enter_exit_group") {
         return End::Exit(exit.int("error_code"));
     }
-    // Ignore samples from before the last exec(). Ignore an exit() before a fatal signal too. They do not say how the
+    // Ignore samples from before the last exec(), and an exit() before a fatal signal. These samples do not say how the
     // process ended.
     let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
     let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);

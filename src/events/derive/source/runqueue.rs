@@ -10,7 +10,8 @@ use crate::{
     event::{Ran, SpanOrigin, SpanTask, SpanView},
 };
 
-/// A wakeup opens a span. A switch away from a task that could go on running opens one too. The switch to the task ends it.
+/// A wakeup opens a span. A switch away from a task that could go on running also opens a span. The switch to the task ends
+/// the span.
 pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     system: "",
     name: "runqueue",

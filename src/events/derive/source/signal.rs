@@ -8,7 +8,7 @@ use perf_prof_format::{
 use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::event::{PartView, SpanTask};
 
-/// A signal is sent to a process or to a thread, whose id is `pid` of `signal_generate`.
+/// A signal is sent to a process or to a thread. The field `pid` of `signal_generate` is the id of this process or thread.
 ///
 /// A signal that ends a process is delivered as SIGKILL, unless the process dumps core (`complete_signal()` in
 /// kernel/signal.c). Then the kernel sends no more signals to the process. So the last signal that was sent is the one that

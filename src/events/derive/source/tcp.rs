@@ -116,10 +116,10 @@ fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     }
 }
 
-/// Returns the end of a connection that a call reset: from the state ESTABLISHED (1), or from CLOSE_WAIT (8), after the
-/// other side had closed. Such calls are close() with unread data or with a SO_LINGER time of 0, connect() with AF_UNSPEC,
-/// and `ss --kill` (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()` in net/ipv4/tcp.c). The kernel sends the reset
-/// right after this end.
+/// Returns the change of state at the end of a connection, if a call reset the connection. The old state is then
+/// ESTABLISHED (1), or CLOSE_WAIT (8) if the other side had closed before. Such calls are close() with unread data or with
+/// a SO_LINGER time of 0, connect() with AF_UNSPEC, and `ss --kill` (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()`
+/// in net/ipv4/tcp.c). The kernel sends the reset right after this change.
 fn cut_off<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     let is_received = span.note("tcp_receive_reset").is_some();
     span.end().filter(|end| matches!(end.int("oldstate"), 1 | 8) && !end.is_in_interrupt() && !is_received)

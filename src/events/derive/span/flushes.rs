@@ -5,14 +5,14 @@
 //! If flushes of several queues may be running, no event says which flush ends.
 //!
 //! Tasks wait for these flushes. The kernel first prepares a flush, and issues it to the device later. The flush ends all
-//! waits that began before it was prepared, the oldest wait first. Only the issue has an event. So a wait that began after
-//! the issue goes on, and a wait that began shortly before the issue may go on.
+//! waits that began before it was prepared, the oldest wait first. Only the issue has an event. So a flush does not end the
+//! waits that began after its issue, and may not end those that began shortly before its issue.
 
 use rustc_hash::FxHashMap;
 
 use super::{key::Key, scheduler::At};
 
-/// The key of the waits for flushes of a device. No request begins at this sector.
+/// The key of the waits for flushes of a device: the device's number, and a sector at which no request begins.
 pub const WAIT: &str = "dev+18446744073709551615";
 
 /// The maximum number of devices, and of running flushes per device. A damaged recording may contain any number.
@@ -54,11 +54,12 @@ struct Device {
     has_one_queue: bool,
     /// The queues whose flush may be running.
     running: Vec<u32>,
-    /// How many of these flushes have ended. If several may be running, nobody knows which.
+    /// The number of flushes in `running` that have ended. If several may be running, nobody knows which of them have
+    /// ended.
     ended: usize,
     /// When the last two flushes were issued, the latest first.
     issues: [u64; 2],
-    /// When the flush that ended last was issued. The waits that it ends began before.
+    /// When the flush that ended last was issued. All waits that this flush ends began before its issue.
     ended_issue: u64,
     /// Whether waits may be open whose begins were not delivered.
     has_unknown_waits: bool,

@@ -1,9 +1,14 @@
 //! The spans that a loss of events dropped, and how long each of them can have lasted.
 //!
-//! The begin of a dropped span is known, but its end is lost. Spans of one key do not overlap, so the span ended at the latest
-//! at the next event with its key, or when the last loss before this event was over if the event begins a span. If there is no
-//! such event, it ended at the latest when the last loss of the run was over, or, if spans are short, when the loss was over that
-//! dropped it. A span that began during the loss leaves no trace.
+//! The begin of a dropped span is known, but its end is lost. Spans of one key do not overlap. So the next event with the
+//! span's key shows the latest time at which the span can have ended:
+//!
+//! * If the event ends a span: the time of the event.
+//! * If the event begins a span: the time at which the last loss before the event was over.
+//! * If there is no such event: the time at which the last loss of the run was over. For short spans, the time at which
+//!   the loss that dropped the span was over.
+//!
+//! A span that began during the loss leaves no trace.
 
 use perf_prof_format::spec::Nesting;
 use perf_prof_system::budget::Budget;
@@ -13,9 +18,9 @@ use super::{
     table::{OpenSpan, OpenSpans},
 };
 
-/// The maximum memory, in bytes, and the maximum number of dropped spans that may still be open. If there are more, all of
-/// them count as ended with the loss. They do not use the budget of open spans, so a loss never leaves less memory for open
-/// spans.
+/// The maximum memory, in bytes, and the maximum number of dropped spans that may still be open. If there are more dropped
+/// spans, they all count as ended with the loss. Dropped spans do not use the budget of open spans, so a loss never leaves
+/// less memory for open spans.
 const BYTES: usize = 1 << 20;
 const MOST: u32 = 4096;
 
@@ -34,7 +39,7 @@ pub(super) struct Missing {
     lifetime: Lifetime,
     /// When the last loss was over.
     until: u64,
-    /// Whether another ring was losing events when the last loss was over. Both losses are then one for spans.
+    /// Whether another ring was losing events when the last loss was over. The two losses then count as one loss.
     goes_on: bool,
 }
 
@@ -56,8 +61,9 @@ impl Missing {
         }
     }
 
-    /// Notes that a loss was over at the time `until`, and that it dropped this many spans, which [`Missing::add`] adds.
-    /// `goes_on` is true if another ring is still losing events. Returns the spans of earlier losses that are over.
+    /// Notes that a loss was over at the time `until`, and that it dropped `dropped` spans. The caller then adds these
+    /// spans with [`Missing::add`]. `goes_on` is true if another ring is still losing events. Returns the spans of earlier
+    /// losses that are over.
     pub fn end_loss(&mut self, until: u64, dropped: u64, goes_on: bool) -> Vec<MissingSpan> {
         let went_on = std::mem::replace(&mut self.goes_on, goes_on);
         let mut ended = if self.lifetime == Lifetime::Short && !went_on { self.take_all() } else { Vec::new() };
@@ -68,7 +74,7 @@ impl Missing {
         ended
     }
 
-    /// Adds a span that was dropped. If there is no room for it, returns it, as if it had ended with the last loss.
+    /// Adds a span that was dropped. If there is no room for the span, returns it, as if it had ended with the last loss.
     pub fn add(&mut self, key: Key, begin: OpenSpan<Box<[u8]>>) -> Option<MissingSpan> {
         if !self.spans.has_room_for(&key, &begin.record) {
             return Some(MissingSpan { key, begin, until: self.until });
@@ -77,20 +83,22 @@ impl Missing {
         None
     }
 
-    /// Takes out the span with this key, because an end with the key came at `time`. This may be its own end, so `time` is
-    /// the latest time at which it can have ended. Returns `None` if no span with the key was dropped.
+    /// Takes out the span with this key, because an end with the key came at `time`. The end may be that of the span, so
+    /// `time` is the latest time at which the span can have ended. Returns `None` if no span with the key was dropped.
     pub fn end(&mut self, key: &Key, time: u64) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: time })
     }
 
-    /// Adds a span that was dropped although no event was lost. If it does not fit, returns it, as if it had ended now.
+    /// Adds a span that was dropped although no event was lost. If the span does not fit, returns it, as if it had ended at
+    /// the time `now`.
     pub fn keep(&mut self, key: &Key, begin: OpenSpan<Box<[u8]>>, now: u64) -> Option<MissingSpan> {
         self.until = now;
         self.add(key.clone(), begin)
     }
 
-    /// Takes out the first span with this key if `is_over` returns true for it. It was over at the time `until`.
+    /// Takes out the first span with this key if `is_over` returns true for the span. The span was over at the time
+    /// `until`.
     pub fn end_first(
         &mut self,
         key: &Key,
@@ -102,8 +110,8 @@ impl Missing {
         Some(MissingSpan { key: key.clone(), begin, until })
     }
 
-    /// Takes out the span with this key, because another span with the key begins at `time`. While events are lost, this is
-    /// the latest time at which the old span can have ended, and otherwise the end of the last loss.
+    /// Takes out the span with this key, because another span with the key begins at `time`. The latest time at which the
+    /// old span can have ended is `time` while events are lost, and otherwise the end of the last loss.
     pub fn begin(&mut self, key: &Key, time: u64, is_losing: bool) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         let until = if is_losing { time } else { time.min(self.until) };

@@ -104,7 +104,7 @@ pub struct Step {
     pub when: Option<Filter>,
     /// If set, the open span with the key must meet this condition.
     pub after: Option<OpenCondition>,
-    /// If set, several spans with the key may be open at once, and this says which of them a sample can belong to.
+    /// If set, several spans with the key may be open at once, and this function says which of them a sample can belong to.
     pub belongs: Option<Belongs>,
 }
 
@@ -311,8 +311,8 @@ fn argument_names(spec: &SpanSpec) -> Vec<String> {
     spec.arguments.begin.iter().map(name).collect()
 }
 
-/// Adds a field for each argument of the probes that begin the span. If the span already has a field with this name, only
-/// the begin event has the argument.
+/// Adds a field for each argument of the probes that begin the span. If the span already has a field with the name of an
+/// argument, adds no field: only the begin event then has the argument.
 fn add_argument_fields(
     names: &[String],
     formats: &[(Arc<EventFormat>, &[usize])],

@@ -9,16 +9,17 @@ use rustc_hash::FxHashMap;
 const LEAST: u64 = 100_000_000;
 const TIMES: u64 = 10;
 
-/// If no span has ended, an overdue span has been open for at least this many ns. The time is longer, because a device may
-/// be slow.
+/// If no span has ended, an overdue span has been open for at least this many ns. This time is longer than `LEAST`, because
+/// a device may be slow.
 const LEAST_OF_ALL: u64 = 1_000_000_000;
 
 /// If no span has ended, and at least `MANY` spans have been open for longer than `LEAST_OF_MANY` ns, all these spans are
 /// overdue at the end of the run. A working device would have completed one of so many requests.
 const MANY: usize = 8;
 
-/// If at least `KNOWN` spans of a kind have ended, this kind is known well. At the end of the run, one of its spans is then
-/// overdue if it has been open for at least `LEAST_OF_MANY` ns, and `TIMES` times as long as the longest of them.
+/// If at least `KNOWN` spans of a kind have ended, this kind is known well. At the end of the run, a span of a known kind
+/// is overdue if it has been open for at least `LEAST_OF_MANY` ns, and `TIMES` times as long as the longest span of its
+/// kind that ended.
 const KNOWN: u64 = 32;
 const LEAST_OF_MANY: u64 = 10_000_000;
 
@@ -63,8 +64,9 @@ impl Overdue {
         age > self.longest.map_or(LEAST_OF_ALL, |longest| longest.saturating_mul(TIMES).max(LEAST))
     }
 
-    /// Returns a function that returns whether an open span is overdue at the end of the run. `all` are all open spans. At the
-    /// end, a shorter time is enough than before: a span that ends late could then be mistaken for another one.
+    /// Returns a function that returns whether an open span is overdue at the end of the run. `all` are all open spans. At
+    /// the end of the run, a span is overdue after a shorter time than during the run. During the run, the late end of a
+    /// span that counts as overdue could be mistaken for the end of another span.
     pub fn at_end(&self, all: impl Iterator<Item = Open>) -> impl Fn(Open) -> bool {
         let mut old = all.filter(|open| open.age > LEAST_OF_MANY);
         let are_many = self.longest.is_none() && old.nth(MANY - 1).is_some();
@@ -126,7 +128,7 @@ mod tests {
         assert!(!is_overdue(&overdue, 1, 55));
         overdue.ended(1, MS / 3);
         assert!(is_overdue(&overdue, 1, 55) && is_overdue(&overdue, 1, 11));
-        // A span that began shortly before the end is on its way.
+        // A span that began shortly before the end of the run is not overdue.
         assert!(!is_overdue(&overdue, 1, 9));
         assert!(!is_overdue(&overdue, 2, 400) && !is_overdue(&overdue, 3, 400));
         assert!(is_overdue(&overdue, 2, 510) && is_overdue(&overdue, 3, 510));

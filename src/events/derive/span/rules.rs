@@ -28,7 +28,8 @@ pub struct SpanRule {
     pub when: Option<&'static str>,
     /// If set, the open span with the key must meet this condition. The rule also applies if no span with the key is open.
     pub after: Option<OpenCondition>,
-    /// If set, several spans with the same key may be open at once, and this says which of them a sample can belong to.
+    /// If set, several spans with the same key may be open at once, and this function says which of them a sample can
+    /// belong to.
     pub belongs: Option<Belongs>,
     /// Whether the span works without the event.
     pub presence: Presence,
@@ -39,8 +40,8 @@ pub struct SpanRule {
 /// A condition on an open span and its samples so far.
 pub type OpenCondition = fn(&SpanView<'_>) -> bool;
 
-/// Returns `None` if a sample cannot belong to an open span with its key. Otherwise, returns by how much the span must have
-/// changed since its begin to be the sample's.
+/// A function that returns `None` if a sample cannot belong to an open span with its key. Otherwise, it returns by how much
+/// the span must have changed since its begin if the sample belongs to it.
 pub type Belongs = fn(&SpanView<'_>, &PartView<'_>) -> Option<u64>;
 
 /// A condition on the fields of an event.

@@ -41,7 +41,7 @@ struct Slot {
     input: u16,
 }
 
-/// Where the table keeps an open span. It is valid until a span is opened or closed.
+/// Where the table keeps an open span. The place is valid until a span is opened or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
@@ -77,7 +77,7 @@ fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl OpenSpans {
-    /// Creates a table for at most `max` open spans. Its memory comes from this budget.
+    /// Creates a table for at most `max` open spans. The memory of the table comes from `budget`.
     pub fn new(max: u32, nesting: Nesting, budget: &Budget) -> Self {
         Self {
             by_key: HashTable::new(),
@@ -251,7 +251,8 @@ impl OpenSpans {
     }
 
     /// Keeps a sample with the span of this key that was opened last. `rule` is the sample's rule, an index into the rules
-    /// of the input. Returns how many of the oldest spans were dropped for its memory. The span itself may be one of them.
+    /// of the input. Returns how many of the oldest spans were dropped to make room for the sample. The span that the
+    /// sample belongs to may be one of them.
     pub fn note(&mut self, key: &Key, of: (usize, usize), record: &[u8], keep: Keep) -> u64 {
         let last = self.places(key).next();
         last.map_or(0, |last| self.note_at(last, of, record, keep))

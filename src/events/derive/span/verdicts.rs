@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-/// The maximum number of cached results: there are fewer system calls and errnos.
+/// The maximum number of cached results. It is larger than the number of system calls, and than the number of errnos.
 const MOST: usize = 4096;
 
 /// The results of a filter that reads one text field, by the number that the text is made from.
