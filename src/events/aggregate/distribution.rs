@@ -190,7 +190,7 @@ pub struct InOnePlace {
 pub struct Distribution {
     /// The number of values.
     pub count: u64,
-    /// The number of events without a value. They count nowhere else.
+    /// The number of events without a value. No other number of the distribution includes them.
     pub without_value: u64,
     /// The sum of the values.
     pub sum: i128,

@@ -373,8 +373,8 @@ impl Groups {
             // Not reached: a table has one measure.
             (Amount::Distribution(_), Measure::Sum) => {}
         }
-        // The texts of this key were stored before. This call drops texts that no row uses, once they take too much
-        // memory.
+        // The texts of the key are stored, although the key has no row. This call drops texts that no row uses, once they
+        // take too much memory.
         self.fold_what_has_no_room();
     }
 
@@ -532,8 +532,8 @@ impl Groups {
         self.last_fold
     }
 
-    /// Returns the number of events that were not added because they have no value: it is not known, or their record ends
-    /// before it.
+    /// Returns the number of events that were not added because their value is not known, or because their record ends
+    /// before the value.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

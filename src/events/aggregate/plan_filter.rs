@@ -43,7 +43,7 @@ impl PlanFilter {
     }
 }
 
-/// Compiles a filter for each pair of a begin event type and an end event type. Fails if it fits no pair.
+/// Compiles a filter for each pair of a begin event type and an end event type. Fails if the filter fits no pair.
 fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, FilterError> {
     let formats = || span.inputs.iter().filter_map(|input| input.format.tracepoint());
     let pairs = formats().flat_map(|begin| formats().map(move |end| (begin, end)));

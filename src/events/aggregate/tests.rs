@@ -275,7 +275,7 @@ fn a_value_that_is_not_known_is_in_no_sum_and_in_no_mean() {
         b         0     -    -    -    -    -
         4 events are not added up: their `bytes` is not known"#]]
     .assert_eq(&tables.report(None, "").text());
-    // Tables are sorted by events, and so are their totals.
+    // The weight, by which tables are sorted, is the number of events.
     let rows: Vec<i128> = tables.iter().map(|(_, amount)| amount.weight()).collect();
     assert_eq!((rows, tables.total().weight()), (vec![6, 2], 8));
 }

@@ -76,7 +76,7 @@ impl Cell {
 
 fn column_type(name: &str, read: &Read) -> ColumnType {
     match read {
-        // Times are never negative, but signed, because other programs subtract them.
+        // Times are never negative. Their type is signed, because other programs subtract times.
         Read::Time => ColumnType::Int(TIME),
         Read::Number { ty, .. } if name == "_time" => ColumnType::Int(IntType { signed: true, ..*ty }),
         Read::Number { ty, .. } => ColumnType::Int(*ty),

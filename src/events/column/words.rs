@@ -119,7 +119,7 @@ impl Words {
         }
     }
 
-    /// Appends the rows that were read to the columns.
+    /// Moves the rows in the buffer to the columns.
     fn append(&mut self) {
         let (width, read) = (self.columns.len().max(1), &self.read[..self.filled]);
         for (at, column) in self.columns.iter_mut().enumerate() {

@@ -7,8 +7,8 @@ use super::{Label, Stacks};
 /// The stacks of two sets, each stack with its weight in both sets.
 #[derive(Debug)]
 pub struct StackDifference {
-    /// The stacks, each with its weight in the earlier set and in the later set. In this order, each function becomes one
-    /// box.
+    /// The stacks, each with its weight in the earlier set and in the later set. Their order is such that each function
+    /// becomes one box.
     stacks: Vec<(String, u64, u64)>,
     before: u64,
     after: u64,

@@ -75,8 +75,8 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     options.text_truncate_direction = TextTruncateDirection::Right;
     // Gives a function the same colour in every flame graph.
     options.deterministic = true;
-    // inferno would sort the lines otherwise, and a function could get several boxes. With this option, inferno keeps their
-    // order, but starts with the last line, so the lines are passed in reverse.
+    // Without this option, inferno would sort the lines, and a function could get several boxes. With it, inferno keeps the
+    // order of the lines, but starts with the last line, so the lines are passed in reverse.
     options.flame_chart = true;
     options.factor = 1.0 / look.divisor.max(1) as f64;
     let mut svg = Vec::new();

@@ -40,7 +40,7 @@ const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0
 const TITLES: usize = 2000;
 /// The number of different colours, if there are more boxes than `TITLES`.
 const SHADES: f64 = 24.0;
-/// About how many times are written below the columns.
+/// The approximate number of labels with times below the columns.
 const TIMES: u64 = 8;
 
 /// Writes the heat map to `to` as an SVG.

@@ -24,7 +24,7 @@ impl Label<'_> {
     /// The number of kinds of labels.
     pub const KINDS: usize = 4;
 
-    /// Returns the number of the label's kind, and its text. Labels are equal if both are equal.
+    /// Returns the number of the label's kind, and its text. Labels are equal if their numbers and their texts are equal.
     pub fn parts(&self) -> (usize, &str) {
         match self {
             Label::Name(text) => (0, text),

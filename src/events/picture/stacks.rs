@@ -1,8 +1,8 @@
 //! Stacks with weights. A stack is a node in a tree of frames, and equal stacks are merged as they are added. To add a known
 //! stack takes two lookups for each frame, and no memory.
 //!
-//! Stacks are drawn in the order of the tree. Flame graph tools sort the lines of folded text instead. This splits the box
-//! of `f`, because `f.part.0` sorts between `f` and `f;g`.
+//! Stacks are drawn in the order of the tree. Flame graph tools sort the lines of folded text instead. Sorting splits the
+//! box of `f`, because `f.part.0` sorts between `f` and `f;g`.
 
 use std::collections::HashMap;
 
@@ -63,7 +63,7 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// Creates an empty tree. Its memory comes from this budget.
+    /// Creates an empty tree. The memory of the tree comes from `budget`.
     pub fn within(budget: &Budget) -> Stacks {
         Stacks { memory: budget.hold(HeldFor::Tables), ..Stacks::default() }
     }

@@ -1,4 +1,4 @@
-//! A timeline: slices, instants and counter values on named tracks. It does not know file formats.
+//! A timeline: slices, instants and counter values on named tracks. This module does not know file formats.
 
 use std::collections::HashMap;
 

@@ -82,7 +82,7 @@ impl Hist {
         groups.in_order(if self.value == DURATION_FIELD { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
-    /// Returns a table of percentiles with one line per key. Without keys, it has no lines, because the line of the
+    /// Returns a table of percentiles with one line per key. Without keys, the table has no lines, because a line of the
     /// histogram shows the percentiles.
     fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
         if self.by.is_empty() {

@@ -1,6 +1,6 @@
-//! Places call chains in a table. On a terminal, a chain is shortened to the innermost frames that fit into the line.
-//! All kernel frames except one are left out first. They are functions of the scheduler, while the program's functions
-//! show where it waits. In files and pipes, chains are whole.
+//! Places call chains in a table. On a terminal, a chain is shortened to the innermost frames that fit into the line. All
+//! kernel frames except one are left out first, because they are functions of the scheduler. The program's functions show
+//! where the program waits. In files and pipes, chains are whole.
 
 use perf_prof_events::{aggregate::Report, picture::KERNEL_SUFFIX};
 use perf_prof_system::output::terminal_size;

@@ -28,8 +28,8 @@ pub(super) struct SystemCallText {
 /// An argument of a system call.
 struct Argument {
     name: String,
-    /// The name of the field with the text of the argument: the string that the argument points to, or the path of the
-    /// file that it is the descriptor of.
+    /// The name of the field with the text of the argument: the string to which the argument points, or the path of the
+    /// file whose descriptor the argument is.
     string: String,
     form: ArgumentForm,
 }

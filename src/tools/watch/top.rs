@@ -63,8 +63,8 @@ enum Of {
     Sums,
 }
 
-/// The default keys of a built-in source with this field. Most locks have no name, so they are counted by their kind.
-/// Spans of other sources are counted by task.
+/// The default keys of built-in sources: for each field, the keys of a source that has the field. Most locks have no name,
+/// so they are counted by their kind. Spans of other sources are counted by task.
 const SUBJECTS: [(&str, &[&str]); 3] = [("kind", &["kind", "comm"]), ("name", &["name"]), ("function", &["function"])];
 
 /// Returns the names of the default key of these events.
@@ -169,9 +169,9 @@ impl Top {
         }
     }
 
-    /// Returns the sums of a key in the order of the fields. A sum is `None` if no event of the key has a known value of the
-    /// field, or if there was no room for the key in the field's table. The kernel's tables are not read at the same
-    /// moment. So a table may lack an event at the end of an interval, which the total at the end contains.
+    /// Returns the sums of a key in the order of the fields. A sum is `None` if no event of the key has a known value of
+    /// the field, or if there was no room for the key in the field's table. The kernel's tables are not read at the same
+    /// moment. So a table may lack an event at the end of an interval. The total at the end of the run contains this event.
     fn sums_of(&self, key: &Key, amount: &Amount, period: &Period<'_>) -> Vec<Option<i128>> {
         let more = period.more_sums.iter().map(|groups| match groups.get(key) {
             Some(amount) => Some(sum(&amount)),
@@ -275,7 +275,7 @@ impl TallyCommand for Top {
         let (value, measure) = match self.of {
             Of::Counts => (None, Measure::Sum),
             Of::Durations => (Some(DURATION_FIELD.to_owned()), Measure::Distribution(Buckets::log2(1))),
-            // A distribution counts the events too, which a sum does not.
+            // Unlike a sum, a distribution also counts the events.
             Of::Sums => (self.sums.first().cloned(), Measure::Distribution(Buckets::log2(1))),
         };
         let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };

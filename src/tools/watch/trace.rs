@@ -212,7 +212,7 @@ impl Lines {
         let _ = write!(self.part, "{seconds:>4}.{micros:06}");
     }
 
-    /// Appends `self.part` to `out` in this style, and clears it.
+    /// Appends `self.part` to `out` in this style, and clears `self.part`.
     fn put(&mut self, style: Style, out: &mut Vec<u8>) {
         let colours = match (self.reader, style) {
             (Reader::Program, _) => {

@@ -12,9 +12,9 @@ use crate::{
 /// a request, so merges have rules of their own.
 ///
 /// Several requests for the same first sector may be open at once, for example if several tasks read the same file without
-/// the page cache. They are told apart by their numbers of sectors, by their `rwbs`, and by their state: only a request
-/// that was issued can complete. A request is issued again only after `block_rq_requeue`. Equal requests that are on the
-/// device at once are dropped, because no event says which of them completes.
+/// the page cache. These requests are told apart by their numbers of sectors, by their `rwbs`, and by their state: only a
+/// request that was issued can complete. A request is issued again only after `block_rq_requeue`. Equal requests that are
+/// on the device at once are dropped, because no event says which of them completes.
 ///
 /// Flushes have no sectors, so [`FlushChange`] finds out which flush ends. Three kinds of requests involve flushes
 /// (block/blk-flush.c):

@@ -264,9 +264,10 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         Ok(())
     }
 
-    /// Notes which task is running on a CPU. If the trace says that another task is running, switches are missing: they were
-    /// lost, or the recording contains only switches of some tasks. Then writes a switch away from that task, at the time of
-    /// its last event on this CPU. Otherwise Perfetto would show it as running until the end of the trace.
+    /// Notes which task is running on a CPU. If the trace says that another task is running, switches are missing: they
+    /// were lost, or the recording contains only switches of some tasks. In this case, writes a switch away from the other
+    /// task, at the time of its last event on this CPU. Without this switch, Perfetto would show the other task as running
+    /// until the end of the trace.
     fn seen(&mut self, Place { cpu, time, tid }: Place) {
         let of_cpu = self.cpus.entry(cpu).or_default();
         match &mut of_cpu.running {

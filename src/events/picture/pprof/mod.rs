@@ -179,7 +179,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Creates an empty profile of these events. Its memory comes from this budget.
+    /// Creates an empty profile of these events. The memory of the profile comes from `budget`.
     pub fn new(events: Vec<Quantity>, values: Values, budget: &Budget) -> Profile {
         Profile {
             events,

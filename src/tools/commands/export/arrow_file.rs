@@ -4,8 +4,9 @@
 //! after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The library's
 //! file writer cannot write it there, so this module writes the messages, the dictionaries and then the footer.
 //!
-//! Texts stay in memory until then. If they become too large, they are written and dropped, and later texts extend the
-//! dictionaries (`isDelta`). If a dropped text occurs again, its dictionary contains it twice.
+//! Texts stay in memory until the dictionaries are written. If the texts become too large, they are written before and
+//! dropped, and later texts extend the dictionaries (`isDelta`). If a dropped text occurs again, its dictionary contains it
+//! twice.
 
 use std::{
     collections::HashMap,

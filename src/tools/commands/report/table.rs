@@ -62,8 +62,8 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Creates columns that fit the keys of all lines. `screen` is the width of the terminal. Lines are cut to it, and
-    /// no column but the last takes more than a third of it.
+    /// Creates columns that fit the keys of all lines. `screen` is the width of the terminal. Lines are cut to this width,
+    /// and only the last column may take more than a third of it.
     pub fn new<'k>(
         plan: &'a ReportPlan,
         lines: impl Iterator<Item = &'k [String]> + Clone,
