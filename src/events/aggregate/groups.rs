@@ -229,8 +229,8 @@ impl Groups {
         self.when_full = WhenFull::KeepFirst;
     }
 
-    /// Makes the table take its memory from this budget. The first event does this too, so only tables that get no
-    /// events need this call.
+    /// Makes the table take its memory from `budget`. The first event does this too, so only tables that get no events need
+    /// this call.
     pub fn within(mut self, budget: &Budget) -> Groups {
         self.take_memory_from(budget);
         self
@@ -288,7 +288,8 @@ impl Groups {
         }
     }
 
-    /// Counts an event without a value. A distribution counts it for its key too, so that the key has a row.
+    /// Counts an event without a value. A table of distributions also counts the event for its key, so that the key has a
+    /// row.
     #[cold]
     fn skip(&mut self, plan: &Plan, input: &Input<'_>, memo: &mut Memo) {
         self.skipped += 1;

@@ -31,7 +31,7 @@ use ColumnType::*;
 const ITEM: &str = "item";
 
 impl ColumnType {
-    /// Returns a type that fits the values of both types. If nothing else fits, this is text.
+    /// Returns a type that fits the values of both types. If no other type fits, returns text.
     pub fn with(self, other: ColumnType) -> ColumnType {
         const BIT: IntType = IntType { width: 1, signed: false };
         match (self, other) {

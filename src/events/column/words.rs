@@ -19,7 +19,7 @@ pub(super) struct Words {
     types: Vec<TypeLoads>,
     /// The buffer: the integers that were read, one row after the other.
     read: Vec<u64>,
-    /// The number of integers that `read` currently holds. They are at its start.
+    /// The number of integers that `read` currently holds, at its start.
     filled: usize,
     /// The number of rows that were appended to the columns.
     appended: usize,

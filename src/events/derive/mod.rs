@@ -44,7 +44,8 @@ pub trait Derivation: Send {
     /// Passes the kept records to `take`. The duration in such a record is the longest that the span can have had.
     fn take_missing(&mut self, _take: &mut dyn FnMut(&[u8])) {}
 
-    /// Makes the derivation deliver nothing until [`Derivation::continue_in`] is called. It still follows its inputs.
+    /// Makes the derivation deliver nothing until [`Derivation::continue_in`] is called. The derivation still follows its
+    /// inputs.
     fn mute(&mut self);
 
     /// Continues the derivation in another process, or in another part of a recording. The derivation then counts in

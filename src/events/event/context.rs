@@ -526,8 +526,8 @@ impl Context {
         self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
-    /// Like [`Context::realtime`], but never warns that the offset is a guess. For events that go to another process: no
-    /// user sees the time in this process.
+    /// Like [`Context::realtime`], but never warns that the offset is a guess. It is meant for events that go to another
+    /// process: no user sees the time in this process.
     pub fn realtime_unseen(&self, time: u64) -> Option<i64> {
         let found = self.lazy_offset.as_ref().map(|found| found.offset);
         let offset = found.unwrap_or_else(|| Some(self.realtime_offset.load(Relaxed)));
@@ -553,8 +553,8 @@ impl Context {
         (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
     }
 
-    /// Like [`Context::reached`], but never warns that the offset is a guess. For results that another process merges: no
-    /// user sees the time in this process.
+    /// Like [`Context::reached`], but never warns that the offset is a guess. It is meant for results that another process
+    /// merges: no user sees the time in this process.
     pub fn reached_unseen(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime_unseen(time).unwrap_or(time as i64))

@@ -21,7 +21,8 @@ use super::{
     told_frames::{NO_FILE, Room, SourceFile, ToldFrame, ToldFrames},
 };
 
-/// The C function that runs Python functions. Compilers may split off parts of it, whose names start with this name.
+/// The C function that runs Python functions. Compilers may split off parts of this function. The names of these parts
+/// start with the function's name.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
 /// The most memory for frames, and what a frame takes without its texts, in bytes.
 const MOST_FRAME_BYTES: usize = 16 << 20;

@@ -2,8 +2,8 @@
 //!
 //! For some addresses, perf finds other symbols than perf-prof does for its own scripts. In a recorded call chain, perf
 //! looks up the return address itself, not the call before it. After a call of a function that never returns, the return
-//! address belongs to the next function, and gets its name. If the kernel has several symbols at one address, perf may
-//! choose another one.
+//! address belongs to the next function, so perf shows the name of that function. If the kernel has several symbols at one
+//! address, perf may choose another one.
 
 use std::{any::Any, fmt::Write, sync::Arc};
 

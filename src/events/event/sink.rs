@@ -23,13 +23,13 @@ pub type Flow = std::ops::ControlFlow<Stop>;
 pub trait Deliver {
     /// Delivers a sample. `event` is the index of its event type, and `record` the whole record.
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
-    /// Returns the receiver behind this receiver. It gets the calls that this receiver does not implement.
+    /// Returns the next receiver: the calls that this receiver does not implement go to the next receiver.
     fn inner(&mut self) -> Option<&mut dyn Deliver> {
         None
     }
-    /// Reports that a ring starts to lose events. When the loss is over, [`Deliver::lost`] reports its times. Receivers that
-    /// keep state between events need this call. It comes before the next event if live events are delivered in the order of
-    /// time, or if the recording is a file. Otherwise it may come later.
+    /// Reports that a ring starts to lose events. When the loss is over, [`Deliver::lost`] reports its times. Receivers
+    /// that keep state between events need this call. The call comes before the next event if live events are delivered in
+    /// the order of time, or if the recording is a file. Otherwise it may come later.
     fn loss_begins(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.loss_begins())
     }
@@ -84,8 +84,8 @@ pub trait Deliver {
     }
 }
 
-/// A receiver of events. Entering it acquires what its program needs, such as the GIL. The run loop enters the sink once for
-/// a batch of events, and leaves it before waiting for the next batch.
+/// A receiver of events. Entering a sink acquires what its program needs, such as the GIL. The run loop enters the sink
+/// once for a batch of events, and leaves it before waiting for the next batch.
 pub trait Sink {
     /// Called once, before the first batch. Live events are enabled by then.
     fn begin(&mut self) {}

@@ -32,7 +32,7 @@ pub struct Stats {
     /// How many processes found that records are missing, because the recording is damaged or truncated. Several processes
     /// may find the same damage.
     damaged: AtomicU64,
-    /// The number of samples of perf-prof's own threads. They are not delivered.
+    /// The number of samples of perf-prof's own threads. These samples are not delivered.
     own: Arc<AtomicU64>,
     /// The kernel's own counts of lost samples, as they were last read.
     kernel: Mutex<Option<LossCounts>>,
@@ -144,7 +144,7 @@ impl Stats {
         self.in_kernel.iter().map(|counts| count(counts).load(Relaxed)).sum()
     }
 
-    /// Returns the number of samples of perf-prof's own threads. They are neither delivered nor lost.
+    /// Returns the number of samples of perf-prof's own threads. These samples count as neither delivered nor lost.
     pub fn own_samples(&self) -> u64 {
         self.own.load(Relaxed)
     }
@@ -302,9 +302,9 @@ impl Stats {
         samples + self.total_in_kernel()
     }
 
-    /// Returns the number of all lost samples. This is the kernel's own count if there is one, and otherwise the number in
-    /// the PERF_RECORD_LOST records. The kernel's count is read only from time to time, so it may be lower than the number
-    /// in the records.
+    /// Returns the number of all lost samples. The number is the kernel's own count if there is one, and otherwise the
+    /// number in the PERF_RECORD_LOST records. The kernel's count is read only from time to time, so it may be lower than
+    /// the number in the records.
     pub fn total_lost(&self) -> u64 {
         let samples = match self.kernel() {
             Some(counts) => counts.per_event.iter().sum(),

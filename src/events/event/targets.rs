@@ -33,14 +33,15 @@ pub struct Targets {
 const MOST_UNKNOWN: usize = 1 << 16;
 
 impl Targets {
-    /// Selects running threads: those in `tids` that belong to a process in `pids`. An empty list selects all.
+    /// Selects running threads: those in `tids` that belong to a process in `pids`. An empty list selects all processes or
+    /// threads.
     pub fn running(pids: &[u32], tids: &[u32]) -> Targets {
         let ids = |ids: &[u32]| (!ids.is_empty()).then(|| ids.iter().map(|&id| id as i32).collect());
         let (named, of_unknown_cgroups) = (HashSet::new(), HashSet::new());
         Targets { processes: ids(pids), named, threads: ids(tids), cgroups: None, of_unknown_cgroups }
     }
 
-    /// Selects only threads in these cgroups or below them. An empty list selects all.
+    /// Limits the selection to threads in the cgroups `names`, and in the cgroups below. An empty list does not limit it.
     pub fn in_cgroups(self, names: &[String]) -> Targets {
         let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
         Targets { cgroups, ..self }

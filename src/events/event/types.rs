@@ -93,8 +93,8 @@ impl EventType {
     }
 
     /// Returns another name for the function that handles the event: the event's name without modifiers, such as `cycles`
-    /// for `cycles:u`. It is used if the script has no function named [`EventType::handler_name`]. Recorders add modifiers
-    /// by themselves for users who may not trace the kernel. Returns `None` if the event has no modifiers.
+    /// for `cycles:u`. The other name is used if the script has no function named [`EventType::handler_name`]. Recorders
+    /// add modifiers by themselves for users who may not trace the kernel. Returns `None` if the event has no modifiers.
     pub fn plain_handler_name(&self) -> Option<String> {
         match (&self.format, &self.alias) {
             (Format::Other(format), None) => {

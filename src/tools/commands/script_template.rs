@@ -37,7 +37,7 @@ impl ScriptFile {
         let mut options = OpenOptions::new();
         options.write(true);
         match self {
-            // This is O_EXCL. If the path exists, even as a link, the open fails.
+            // `create_new` stands for O_EXCL: if the path exists, even as a link, the open fails.
             ScriptFile::Usual => options.create_new(true),
             ScriptFile::Named(_) => options.create(true).truncate(true),
         };

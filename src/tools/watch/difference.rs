@@ -82,8 +82,8 @@ pub fn table(
     report.text().lines().map(str::to_owned).collect()
 }
 
-/// Returns a change as a JSON object. `members` returns the members for an amount. Its first argument is 0 for the
-/// amount before, and 1 for the amount after.
+/// Returns a change as a JSON object. `members` returns the members for an amount. The first argument of `members` is 0 for
+/// the amount before, and 1 for the amount after.
 pub fn object(by: &[String], change: &Change, members: impl Fn(usize, &Amount) -> Map<String, Json>) -> Json {
     let mut object = key_members(by, &change.key);
     for (at, (name, amount)) in ["before", "after"].into_iter().zip(change.amounts()).enumerate() {

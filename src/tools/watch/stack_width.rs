@@ -61,8 +61,8 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
 }
 
-/// Returns how many innermost kernel frames all chains that do not fit have in common. They are frames of the scheduler
-/// or of the event. Returns 0 for a single chain, because it cannot be compared.
+/// Returns how many innermost kernel frames all chains that do not fit have in common. These frames belong to the scheduler
+/// or to the event. Returns 0 for a single chain, because it cannot be compared.
 fn shared_frames(chains: &[&str], room: usize) -> usize {
     let mut long = chains.iter().filter(|chain| chain.chars().count() > room);
     let Some(first) = long.next() else { return 0 };

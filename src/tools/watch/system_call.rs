@@ -15,7 +15,7 @@ use super::span_text;
 
 /// The system of the tracepoints of system calls. Their formats contain the names of arguments.
 const SYSTEM: &str = "syscalls";
-/// The field of these tracepoints with the number of the system call, which is no argument.
+/// The field of these tracepoints that holds the number of the system call. It is not an argument of the call.
 const NUMBER: &str = "__syscall_nr";
 
 /// Writes system calls. It caches the arguments of each system call.

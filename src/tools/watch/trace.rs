@@ -120,7 +120,8 @@ struct Lines {
     first: Option<u64>,
     /// The time of the event of the previous line.
     before: Option<u64>,
-    /// The width of the widest task so far. All tasks are padded to it, so that the names of the events are aligned.
+    /// The width of the widest task so far. All tasks are padded to this width, so that the names of the events are
+    /// aligned.
     widest: usize,
     /// The text of the part of the line that is being formatted.
     part: Vec<u8>,

@@ -19,12 +19,11 @@ const LARGEST: i128 = (1 << 40) - 1;
 /// The number of ranges from one power of two to the next.
 const STEPS: u32 = 8;
 
-/// The resolution of native buckets. Each bucket is 2**(1/8) times as large as the one before, which is as fine as the
-/// ranges.
+/// The resolution of native buckets. Each bucket is 2**(1/8) times as large as the bucket before. The buckets are as fine
+/// as the ranges of a distribution.
 pub const SCHEMA: i32 = 3;
 
-/// The zero bucket of native histograms contains values up to this one: 2**-128, the default of Prometheus' client
-/// libraries.
+/// The zero bucket of native histograms contains values up to `ZERO`: 2**-128, the default of Prometheus' client libraries.
 pub const ZERO: f64 = 2.938_735_877_055_719e-39;
 
 /// Converts the ranges of a distribution to buckets.
@@ -85,8 +84,8 @@ impl Scale {
         ClassicHistogram { buckets, count: of.count, sum: self.unit.value(of.sum) }
     }
 
-    /// Returns the native histogram of a distribution. A bucket counts all values of the ranges whose middle is in it.
-    /// A value can thus be counted in the bucket next to its own, but equal values always share a bucket.
+    /// Returns the native histogram of a distribution. A bucket counts all values of the ranges whose middle is in the
+    /// bucket. A value can thus be counted in the bucket next to its own, but equal values always share a bucket.
     pub fn native(&self, of: &Distribution) -> NativeHistogram {
         let Some(buckets) = self.buckets else { return NativeHistogram::default() };
         // The distribution does not say how far a value is outside the ranges, but the buckets must count it. So the

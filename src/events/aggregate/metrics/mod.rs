@@ -174,7 +174,7 @@ fn clean(text: &str) -> String {
 }
 
 /// Returns a label name for each name of a key. A member of all events, such as `_comm`, loses its `_`. A name that is
-/// taken gets `_2` appended, and so does `le`, the label for the ends of buckets.
+/// taken gets `_2` appended. `le` is always taken, because it is the label for the ends of buckets.
 fn label_names(keys: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for key in keys {

@@ -19,7 +19,7 @@ use crate::{
 /// Flushes have no sectors, so [`FlushChange`] finds out which flush ends. Three kinds of requests involve flushes
 /// (block/blk-flush.c):
 ///
-/// * A flush that a task asks for and waits for. It ends together with a flush of the block layer.
+/// * A flush that a task asks for and waits for. This flush ends together with a flush of the block layer.
 /// * A flush of the block layer, which serves all requests that wait for a flush at that time. Its `rwbs` is `FF`.
 /// * A write that needs a flush before or after its data. The block layer issues the write without the flags for flushes.
 ///   The write completes twice: first when its data is written, and then when everything is done. The second completion has
@@ -30,10 +30,11 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     about: "a request to a block device, from its begin to its completion",
     example: "block-io/op=write|flush, min=10ms/",
     rules: &[
-        // Exists since Linux 6.5. It happens in the task that makes the request; the other events may happen in any task.
+        // `block_io_start` exists since Linux 6.5. It happens in the task that makes the request. The other events may
+        // happen in any task.
         Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").among(is_waiting).optional(),
         Rule::begin_another("block:block_io_start", WAIT).when("nr_sector == 0 && rwbs ~ \"F*\"").optional(),
-        // A bio for the sectors before this request was merged into the request.
+        // The bio of this event was merged into the request for the sectors after those of the bio.
         Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").among(accepts_bio).optional(),
         Rule::begin("block:block_bio_frontmerge", "dev+sector").among(is_waiting).optional(),
         // The request of this event was merged into the request for the sectors before it.

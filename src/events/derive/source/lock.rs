@@ -9,8 +9,8 @@ use crate::event::SpanTask;
 /// for a mutex has several begin events: the task spins first, and sleeps later (`__mutex_lock_common()` in
 /// kernel/locking/mutex.c). As in perf, the first event begins the wait.
 ///
-/// For idle tasks, the CPU is part of the key too, because all idle tasks have the id 0. They wait only for spin locks, in
-/// interrupts, so each of their waits stays on its CPU.
+/// For idle tasks, the CPU is part of the key too, because all idle tasks have the id 0. Idle tasks wait only for spin
+/// locks, in interrupts, so each of their waits stays on its CPU.
 pub(super) const LOCK: SourceDefinition = SourceDefinition {
     system: "",
     name: "lock",

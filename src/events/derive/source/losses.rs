@@ -1,4 +1,4 @@
-//! Tests of the bound for the spans that losses dropped: it is as long as these spans can have been, and no longer.
+//! Tests of the maximum missing time: the spans that losses dropped can have lasted that long, and no longer.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,8 @@ fn a_call_is_over_when_its_thread_makes_another_call() {
     run.loss_begins();
     call(&mut run, ENTER, 8, 105, 17);
     run.lost_until(110);
-    // The first call of thread 7 has ended by 110. The call of thread 8 has ended by 130, or this is the end of a later call.
+    // Call 17 of thread 7 has ended by 110. Call 17 of thread 8 has ended by 130, because the event at 130 ends a later
+    // call.
     call(&mut run, ENTER, 7, 120, 1);
     call(&mut run, EXIT, 8, 130, 2);
     call(&mut run, EXIT, 7, 140, 1);

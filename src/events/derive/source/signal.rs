@@ -11,8 +11,8 @@ use crate::event::{PartView, SpanTask};
 /// A signal is sent to a process or to a thread. The field `pid` of `signal_generate` is the id of this process or thread.
 ///
 /// A signal that ends a process is delivered as SIGKILL, unless the process dumps core (`complete_signal()` in
-/// kernel/signal.c). Then the kernel sends no more signals to the process. So the last signal that was sent is the one that
-/// ended the process.
+/// kernel/signal.c). After the SIGKILL, the kernel sends no more signals to the process. So the last signal that was sent
+/// is the one that ended the process.
 pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     system: "",
     name: "signal",
@@ -74,8 +74,8 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
 /// Returns whether the kernel itself sent the signal of a `signal_generate`.
 ///
 /// A positive code means that the kernel sent the signal (sigaction(2), si_code). SIGPIPE of a write() is an exception: its
-/// code is 0, as for signals of kill(). But it is sent to one thread, and kill() sends to a process (`send_sig()` with priv
-/// 0 in kernel/signal.c). In an interrupt, the current task is not the sender.
+/// code is 0, as for signals of kill(). But the kernel sends this SIGPIPE to one thread, and kill() sends a signal to a
+/// process (`send_sig()` with priv 0 in kernel/signal.c). In an interrupt, the current task is not the sender.
 pub(super) fn is_by_kernel(sent: &PartView<'_>) -> bool {
     let is_of_write = sent.int("code") == 0 && sent.int("group") == 0;
     sent.int("code") > 0 || is_of_write || sent.is_in_interrupt()

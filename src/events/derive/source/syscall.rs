@@ -16,8 +16,8 @@ use perf_prof_format::{
 use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, texts};
 use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
-/// The number of rt_sigreturn(). It restores the registers of the code that a signal interrupted. So its return has the
-/// number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c) and no result.
+/// The number of the system call rt_sigreturn(). This call restores the registers of the code that a signal interrupted. So
+/// its return has the number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c) and no result.
 #[cfg(target_arch = "x86_64")]
 const RT_SIGRETURN: i64 = 15;
 #[cfg(not(target_arch = "x86_64"))]

@@ -54,8 +54,8 @@ struct Device {
     has_one_queue: bool,
     /// The queues whose flush may be running.
     running: Vec<u32>,
-    /// The number of flushes in `running` that have ended. If several may be running, nobody knows which of them have
-    /// ended.
+    /// The number of flushes in `running` that have ended. If several flushes may be running, nobody knows which of them
+    /// have ended.
     ended: usize,
     /// When the last two flushes were issued, the latest first.
     issues: [u64; 2],

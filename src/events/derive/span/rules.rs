@@ -86,13 +86,13 @@ pub enum Action {
     /// The sample is kept until a later sample recalls it. Its key is not the key of a span: samples that are kept ahead
     /// have keys of their own.
     Ahead(Keep),
-    /// The sample recalls the sample that was kept ahead with this key. If it also opens a span, the span gets the recalled
-    /// sample.
+    /// The sample recalls the sample that was kept ahead with this key. If the sample also opens a span, the span gets the
+    /// recalled sample.
     Recall,
     /// The sample drops the sample that was kept ahead with this key.
     Forget,
-    /// From now on, the CPU runs another task: its name is in this field, and its thread id is the key. A span can then list
-    /// the tasks that ran during its time.
+    /// From now on, the CPU runs another task: its name is in this field, and its thread id is the key. A span can then
+    /// list the tasks that ran during the span.
     Run(&'static str),
     /// The state of the task in the key changes. If the task leaves a CPU, `prev_state` is the second part of the key. The
     /// engine compares successive changes to find missing events.

@@ -106,7 +106,8 @@ impl OpenSpans {
     }
 
     /// Opens a span. Returns how many spans were dropped because they have the same key, and how many were dropped because
-    /// memory was short. The latter are the oldest spans. If the new span does not fit even without them, it is dropped too.
+    /// memory was short. If memory is short, the oldest spans are dropped. If the new span still does not fit, it is also
+    /// dropped.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
         self.open_nested(key, input, record, self.nesting)
     }
@@ -452,7 +453,7 @@ mod tests {
         let kept = (share / (large.len() + SLOT)) as u64;
         assert_eq!((open.len(), dropped), (kept, 1000 - kept));
         assert_eq!(open.oldest_key(), Some(&Key::One(1000 - kept)));
-        // Notes and keys take their memory from the same share.
+        // Notes and keys also take their memory from `share`.
         let note = |open: &mut OpenSpans, number| open.note(&Key::One(number), (0, 0), &large, Keep::First);
         assert_eq!((note(&mut open, 999), open.len()), (1, kept - 1));
         let long = Key::Bytes(vec![0; 60_000].into());

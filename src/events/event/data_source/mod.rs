@@ -67,8 +67,8 @@ pub fn data_source_text(source: u64) -> String {
     text
 }
 
-/// Appends the level of the memory hierarchy. Old kernels report it as bits (`levels`), recent ones as a number too
-/// (`number`).
+/// Appends the level of the memory hierarchy. Old kernels report the level as bits (`levels`). Recent kernels also report
+/// the level as a number (`number`).
 fn level(text: &mut String, levels: u64, number: u64, remote: u64, hops: u64) {
     // If there are hops, perf prints only the number.
     let shown = if hops == 0 { levels & !(HIT | MISS) } else { 0 };

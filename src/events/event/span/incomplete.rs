@@ -11,8 +11,8 @@ const MOST_TASKS: usize = 10_000;
 /// damaged recording may contain any CPU number.
 const MOST_CPUS: usize = 1 << 16;
 
-/// A CPU may lack this many switches of its idle task without being reported. At the start of a run, some are missing,
-/// because the CPUs do not start to deliver events at the same time.
+/// A CPU may lack this many switches of its idle task without being reported. At the start of a run, some switches are
+/// missing, because the CPUs do not start to deliver events at the same time.
 const BY_CHANCE: u64 = 2;
 
 /// The tasks that lack spans, and the CPUs that deliver no events of their idle task.

@@ -94,10 +94,10 @@ pub enum SpanTask {
     OfKey,
     /// For an ended span, the task in which it ended. For an open span, the thread whose id is the first number of the key.
     OfEndOrKey,
-    /// The task in which a sample of the tracepoint with this name happened, if the span has kept one. Without a kept
-    /// sample, or if it happened in an interrupt: the task in which the span ended.
+    /// The task in which a kept sample of the tracepoint with this name happened. If the span has kept no such sample, or
+    /// if the sample happened in an interrupt: the task in which the span ended.
     OfNoted(&'static str),
-    /// The process and the thread that a function returns. Both are -1 if it returns `None`.
+    /// The process and the thread that a function returns. Both are -1 if the function returns `None`.
     Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
 }
 
@@ -290,7 +290,7 @@ impl SpanFormat {
         }
     }
 
-    /// Returns whether the task of a span was only interrupted by it.
+    /// Returns whether a span only interrupted its task.
     pub fn is_interrupted(&self, span: &SpanSamples<'_>) -> bool {
         match self.task {
             SpanTask::Interrupted => true,

@@ -113,7 +113,7 @@ struct Node {
     location: Option<LocationId>,
 }
 
-/// A call chain with labels, of one event. It has a sum.
+/// What a sum belongs to: an event, the node in which a call chain ends, and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SumKey {
     event: usize,

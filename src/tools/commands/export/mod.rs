@@ -82,7 +82,8 @@ pub enum CsvTexts {
     /// Unchanged.
     #[default]
     Plain,
-    /// With a `'` before each text that a spreadsheet would take for a formula. Anybody can give a task such a comm.
+    /// With a `'` before each text that a spreadsheet would take for a formula. A comm may be such a text, because anybody
+    /// can name a task.
     ForSpreadsheets,
 }
 

@@ -1,4 +1,4 @@
-//! A profile for pprof (github.com/google/pprof). Pyroscope and Parca read it too.
+//! A profile for pprof (github.com/google/pprof). Pyroscope and Parca also read such profiles.
 
 use std::io;
 

@@ -47,7 +47,7 @@ pub struct CsvTable<'a> {
     to: csv::Writer<&'a mut Destination>,
     /// For each event: the index of the column of each field, by the field's name.
     columns: Vec<HashMap<String, usize>>,
-    /// The names of all columns. It is empty after they were written.
+    /// The names of all columns. The list is empty after the names were written.
     head: Vec<String>,
     /// The cells of the current line.
     line: Vec<String>,

@@ -158,7 +158,7 @@ fn tree(
         let (mut caller, mut depth) = (*caller, depth);
         let share = percent(caller.weight, total);
         print(format!("{}{share:.2}% {}", "    ".repeat(depth), caller.name))?;
-        // All of these samples have the same next caller. It gets no percentage, and no deeper indentation.
+        // All samples of `caller` have the same next caller. This caller gets no percentage, and no deeper indentation.
         while let [only] = &caller.callers[..] {
             if only.weight != caller.weight {
                 break;
