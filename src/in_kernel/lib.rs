@@ -1,5 +1,5 @@
-//! Compiles declarations to BPF programs. Values that are only added up are then added up in the kernel, and no record is
-//! written for them.
+//! Compiles declarations of aggregators to BPF programs. Values that are only added up are then added up in the kernel, and
+//! no record is written for them.
 //!
 //! A declaration takes these steps. `lower` makes expressions of an aggregator's plan, or says why it cannot. `table` writes
 //! the code of the program: first the code that selects tasks and CPUs, then that of the expressions. `instruction` encodes
@@ -35,7 +35,7 @@
 //! * system calls that are paired and written only if they pass the filter: the tests: `lower/span/pairs.rs`; the programs:
 //!   `span/pairs/mod.rs`; their strings: `span/pairs/strings.rs`; loading: `load/pairs.rs`
 //! * the open spans of tasks, and what events of the scheduler do with them: `span/in_place.rs`; how events that a program
-//!   missed are found: `span/witness.rs`, `span/chain.rs`; whose spans are added: `span/tasks.rs`
+//!   missed are found: `span/witness.rs`, `span/chain.rs`; which tasks' spans are added: `span/tasks.rs`
 //! * why a declaration cannot be compiled, and is added up in perf-prof: `lower/unsuited.rs`
 //! * call chains in keys: `table/chain/mod.rs`; when a process got its mappings: `table/chain/programs.rs`; their maps:
 //!   `load/chains.rs`

@@ -15,7 +15,7 @@ pub enum Glob {
 }
 
 impl Glob {
-    /// Parses a pattern. Returns `None` for other forms.
+    /// Parses a pattern. Returns `None` if it has none of the three forms.
     pub fn parse(pattern: &str) -> Option<Glob> {
         let is_plain = |text: &str| text.is_ascii() && !text.contains(['*', '?', '[', '\0']);
         let (before, after) = (pattern.strip_prefix('*'), pattern.strip_suffix('*'));

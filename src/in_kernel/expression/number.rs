@@ -12,7 +12,7 @@ pub enum Number {
     Field {
         /// The offset of the field.
         offset: i16,
-        /// Its type.
+        /// The type of the field.
         ty: IntType,
     },
     /// A byte of the record. Any value except 0 becomes 1.
@@ -24,7 +24,7 @@ pub enum Number {
     Bits {
         /// The offset of the field.
         offset: i16,
-        /// Its type.
+        /// The type of the field.
         ty: IntType,
         /// A mask of the bits. The highest bit of the mask is never set.
         bits: u32,
@@ -35,16 +35,16 @@ pub enum Number {
     Kept {
         /// The distance from the end of the stack, in bytes.
         offset: i16,
-        /// Whether it can be negative.
+        /// Whether the number can be negative.
         is_signed: bool,
-        /// Whether it can need more than 32 bits.
+        /// Whether the number can need more than 32 bits.
         is_wide: bool,
     },
     /// The process id of the running task, in the initial PID namespace.
     Process,
     /// The thread id of the running task, in the initial PID namespace.
     Thread,
-    /// The CPU.
+    /// The number of the CPU on which the program runs.
     Cpu,
 }
 

@@ -18,9 +18,9 @@ pub enum Test {
     Number {
         /// The number.
         number: Number,
-        /// Whether both numbers are signed.
+        /// Whether `number` and `value` are signed.
         sign: Sign,
-        /// How they are compared.
+        /// How `number` is compared with `value`.
         comparison: Comparison,
         /// The constant, in two's complement.
         value: u64,
@@ -29,7 +29,7 @@ pub enum Test {
     Text {
         /// The place of the array.
         array: Place,
-        /// Its size in bytes.
+        /// The size of the array in bytes.
         size: usize,
         /// The test of the text.
         test: TextTest,

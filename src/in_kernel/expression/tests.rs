@@ -1,4 +1,4 @@
-//! Tests of the code of expressions: it runs on records, and the results are compared.
+//! Tests that run the code of expressions on records, and check the results.
 
 use perf_prof_format::tracefs::{Comparison, IntType};
 use proptest::prelude::*;

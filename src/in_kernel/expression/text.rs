@@ -18,16 +18,16 @@ const IDLE_OF_CPU: u64 = u64::from_ne_bytes(*b"swapper/");
 pub enum Text {
     /// An array of the record.
     Field {
-        /// Its offset.
+        /// The offset of the array.
         offset: i16,
-        /// Its size in bytes.
+        /// The size of the array in bytes.
         size: usize,
     },
-    /// An array on the stack, at a multiple of 8.
+    /// An array on the stack. Its offset is a multiple of 8.
     Kept {
         /// The distance from the end of the stack, in bytes.
         offset: i16,
-        /// Its size in bytes.
+        /// The size of the array in bytes.
         size: usize,
     },
     /// The name of the running task.

@@ -1,9 +1,9 @@
-//! The frames of an interpreter, such as Python's, from the memory of the process: one loop that first looks for the thread, and
-//! then follows its frames. The process cannot be trusted: whatever its memory has, the loop has at most `MOST_TURNS` turns, and
-//! reads that fail give zeros.
+//! Code that reads the frames of an interpreter, such as Python's, from the memory of the process. One loop first looks for
+//! the thread, and then follows the thread's frames. The process cannot be trusted. So whatever its memory contains, the
+//! loop has at most `MOST_TURNS` turns, and reads that fail give zeros.
 //!
-//! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks
-//! the loop once.
+//! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator counts the turns, the
+//! verifier checks the loop once.
 
 mod thread_id;
 
@@ -27,33 +27,35 @@ use crate::{
     select::{SCRATCH, look_up_only},
 };
 
-/// The most bytes of all frames with their header.
+/// The maximum size of all frames with their header, in bytes.
 pub const LARGEST_FRAMES: usize = INTERPRETER_HEADER_BYTES + MOST_INTERPRETER_FRAMES * INTERPRETER_FRAME_BYTES;
-/// The size of a value of the map in which frames are read.
+/// The size of a value of the map into which frames are read, in bytes.
 pub const FRAMES_BYTES: usize = FRAMES as usize + LARGEST_FRAMES;
 /// How many values the maps of a program have on each CPU if the program can be preempted: see `take_value`.
 pub const PREEMPTED_VALUES: u32 = 8;
 
-/// The most turns: threads and interpreters that are looked at, and frames.
+/// The maximum number of turns of the loop: one for each thread and each interpreter that it looks at, and one for each
+/// frame.
 const MOST_TURNS: i32 = 256 + MOST_INTERPRETER_FRAMES as i32;
 
 /// The register with the address of the process's [`Walk`].
 const WALK: Register = Register::R7;
-/// The register with the address of the memory in which frames are read.
+/// The register with the address of the map value into which frames are read.
 const MEMORY: Register = Register::R8;
 /// The register with the number of turns, on kernels without iterators.
 const TURNS: Register = Register::R9;
 /// The place on the stack that holds the address of the map value; 0 if there are no frames.
 const KEPT_MEMORY: Place = Place { base: Register::Frame, offset: -104 };
-/// Where the iterator is.
+/// The place of the iterator on the stack.
 const ITERATOR: Place = Place { base: Register::Frame, offset: -112 };
-/// The place on the stack of the index of the program's own values of maps: see [`take_value`].
+/// The place on the stack that holds the index of the map values that this run of the program uses: see [`take_value`].
 const VALUE_INDEX: Place = Place { base: Register::Frame, offset: -120 };
-/// The place on the stack of the address of the value whose mark `TAKEN` is set.
+/// The place on the stack that holds the address of the map value whose mark `TAKEN` the program has set.
 const KEPT_VALUE: Place = Place { base: Register::Frame, offset: -128 };
 
-// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`, `PHASE`), whether a
-// program uses the value (`TAKEN`), copies of the process's memory (`BLOCK`, `COPY`), and what goes into the record (`HEADER`, `FRAMES`).
+// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`,
+// `PHASE`), whether a program uses the value (`TAKEN`), copies of the process's memory (`BLOCK`, `COPY`), and what goes
+// into the record (`HEADER`, `FRAMES`).
 const INTERPRETER: Place = MEMORY.at(0);
 const THREAD: Place = MEMORY.at(8);
 const THREAD_ID: Place = MEMORY.at(16);
@@ -62,19 +64,22 @@ const VALUE: Place = MEMORY.at(32);
 const COUNT: Place = MEMORY.at(40);
 const PHASE: Place = MEMORY.at(48);
 const TAKEN: Place = MEMORY.at(56);
-/// The index of the value among those of the CPU.
+/// The index of this map value among the map values of the CPU.
 const INDEX: Place = MEMORY.at(88);
-/// The address of the memory of which `BLOCK` is a copy, and the distance of the last frame that is wholly in it.
+/// The address of the memory of which `BLOCK` is a copy, and the distance from this address to the last frame that is
+/// wholly in the block.
 const BLOCK_START: Place = MEMORY.at(64);
 const BLOCK_REACH: Place = MEMORY.at(72);
 /// The address of the memory of which `COPY` is a copy.
 const COPIED: Place = MEMORY.at(80);
-/// The interpreter puts most frames of a thread into blocks of memory, next to each other, callers first. So one read gets several frames.
+/// The interpreter puts most frames of a thread into blocks of memory, next to each other, callers first. So one read gets
+/// several frames.
 const BLOCK: i16 = 96;
 const BLOCK_BYTES: i16 = 1024;
-/// The distance of a frame that ends with the block.
+/// The distance from the start of the block to a frame that ends where the block ends, in bytes.
 const REACH: i32 = BLOCK_BYTES as i32 - Walk::FRAME_BYTES as i32;
-/// A part of a code object, from its version on. Behind the block is room for the largest offset that `load_of_frame` can use.
+/// The copy of a part of a code object, from the object's version on. Between the block and the copy is room for the
+/// largest offset that `load_of_frame` can use.
 const COPY: i16 = BLOCK + BLOCK_BYTES + 128;
 const HEADER: i16 = COPY + Walk::CODE_BYTES as i16 + 64;
 const FRAMES: i16 = HEADER + INTERPRETER_HEADER_BYTES as i16;
@@ -83,7 +88,7 @@ const FRAMES: i16 = HEADER + INTERPRETER_HEADER_BYTES as i16;
 const SEARCH: i32 = 0;
 const FOLLOW: i32 = 1;
 
-/// Which value of a map with one value on each CPU a program uses.
+/// Which of a map's values on the CPU a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueUse {
     /// The only one. The program is not preempted.
@@ -106,8 +111,9 @@ impl ValueUse {
     }
 }
 
-/// Writes code that finds a value that no other task uses. Otherwise it jumps to `none`. Since Linux 6.0, the kernel may preempt programs of
-/// uprobes, and run the same program for another task on the CPU (`bpf_prog_run_array_uprobe()` in include/linux/bpf.h).
+/// Writes code that finds a map value that no other task uses. If there is none, the code jumps to `none`. Since Linux 6.0,
+/// the kernel may preempt programs of uprobes, and run the same program for another task on the CPU
+/// (`bpf_prog_run_array_uprobe()` in include/linux/bpf.h).
 pub(crate) fn take_value(code: &mut Code, none: Label) {
     let taken = code.label();
     for index in 0..PREEMPTED_VALUES {
@@ -126,19 +132,20 @@ pub(crate) fn take_value(code: &mut Code, none: Label) {
     code.jump(none);
     code.here(taken);
     code.store(Size::Double, KEPT_VALUE, Register::R1);
-    // The verifier would check what follows for each index that it knows.
+    // The index is loaded from memory, because the verifier would check the code that follows once for each index that it
+    // knows.
     code.load(Size::Double, Register::R2, Register::R1.at(INDEX.offset));
     code.store(Size::Word, VALUE_INDEX, Register::R2);
 }
 
-/// Writes code that lets others use the value.
+/// Writes code that lets other tasks use the map value again.
 pub(crate) fn leave_value(code: &mut Code) {
     code.load(Size::Double, Register::R1, KEPT_VALUE);
     code.store_number(Size::Double, Register::R1.at(TAKEN.offset), 0);
 }
 
-/// Writes the code that reads the frames of the running task. `IDS` has its ids before and after. Registers other than
-/// [`crate::expression::CONTEXT`] are lost.
+/// Writes the code that reads the frames of the running task. `IDS` has the task's ids before and after. Registers other
+/// than [`crate::expression::CONTEXT`] are lost.
 pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>, value: ValueUse) {
     let [none, done, again, follow] = std::array::from_fn(|_| code.label());
     code.store_number(Size::Double, KEPT_MEMORY, 0);
@@ -221,7 +228,7 @@ fn search_thread(code: &mut Code, again: Label, done: Label) {
     code.jump(again);
 }
 
-/// Writes the code of a turn that adds a frame, and goes to the one that called it.
+/// Writes the code of a turn that adds a frame, and goes to the frame of its caller.
 fn follow_frame(code: &mut Code, again: Label, done: Label) {
     let [has_room, has_frame] = std::array::from_fn(|_| code.label());
     code.load(Size::Double, Register::R1, FRAME);
@@ -266,8 +273,8 @@ fn follow_frame(code: &mut Code, again: Label, done: Label) {
     code.jump(again);
 }
 
-/// Writes the code that sets `R5` to the address of the copy of the current frame, less `BLOCK`. It reads the memory around the frame
-/// unless `BLOCK` has the frame.
+/// Writes the code that sets `R5` to the address of the copy of the current frame, minus `BLOCK`. The code reads the memory
+/// around the frame unless the block contains the frame already.
 fn find_frame(code: &mut Code, done: Label) {
     let [is_read, is_found] = std::array::from_fn(|_| code.label());
     code.load(Size::Double, Register::R5, FRAME);
@@ -275,7 +282,7 @@ fn find_frame(code: &mut Code, done: Label) {
     code.operate(Operation::Subtract, Register::R5, Register::R1);
     code.load(Size::Double, Register::R1, BLOCK_REACH);
     code.jump_if(Condition::LessOrEqual, Register::R5, Register::R1, is_found);
-    // The callers of the frame are before it.
+    // The frames of the callers are before this frame, so read the memory that ends with this frame.
     code.load(Size::Double, Register::R3, FRAME);
     code.operate(Operation::Subtract, Register::R3, REACH);
     code.store(Size::Double, BLOCK_START, Register::R3);
@@ -285,7 +292,7 @@ fn find_frame(code: &mut Code, done: Label) {
     code.call(BPF_FUNC_PROBE_READ_USER);
     code.copy(Register::R5, REACH);
     code.jump_if(Condition::Equal, Register::R0, 0, is_read);
-    // The memory before the frame is not readable.
+    // The memory before the frame cannot be read, so read only the frame.
     code.load(Size::Double, Register::R3, FRAME);
     code.store(Size::Double, BLOCK_START, Register::R3);
     code.store_number(Size::Double, BLOCK_REACH, 0);
@@ -303,8 +310,8 @@ fn find_frame(code: &mut Code, done: Label) {
     code.operate(Operation::Add, Register::R5, MEMORY);
 }
 
-/// Writes the code that makes `COPY` a copy of the code object whose tagged address is in `R2`, from its version on. Most chains with
-/// many frames have the same function several times in a row, which is copied once.
+/// Writes the code that makes `COPY` a copy of the code object whose tagged address is in `R2`, from the object's version
+/// on. Most chains with many frames have the same function several times in a row, which the code copies once.
 fn copy_code(code: &mut Code) {
     let is_copied = code.label();
     code.operate(Operation::And, Register::R2, !7);
@@ -319,8 +326,8 @@ fn copy_code(code: &mut Code) {
     code.here(is_copied);
 }
 
-/// Writes the code that sets `R1` to the place of the current frame in the record. The number of the frame is compared again, because the
-/// verifier does not follow it in memory.
+/// Writes the code that sets `R1` to the place of the current frame in the record. The code tests the number of the frame
+/// again, because the verifier does not track numbers in memory.
 fn load_place_in_record(code: &mut Code, done: Label) {
     code.load(Size::Double, Register::R1, COUNT);
     code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_INTERPRETER_FRAMES as i32, done);
@@ -329,7 +336,8 @@ fn load_place_in_record(code: &mut Code, done: Label) {
     code.operate(Operation::Add, Register::R1, i32::from(FRAMES));
 }
 
-/// Writes the code that puts the frames at the end of a record, which has room for them, and tells their place at an offset of it.
+/// Writes the code that puts the frames at the end of a record, and stores their place at `offset` of the record. The
+/// record has room for the frames.
 pub(crate) fn write_frames(code: &mut Code, record: Register, length: Register, offset: usize) {
     let done = code.label();
     let location = record.at(offset as i16);
@@ -364,7 +372,7 @@ fn read_word(code: &mut Code, to: Place) {
     code.call(BPF_FUNC_PROBE_READ_USER);
 }
 
-/// Writes the code that reads 8 bytes at a distance from the address in a place.
+/// Writes the code that reads 8 bytes of the process, at `distance` from the address in `from`.
 fn follow_word(code: &mut Code, from: Place, distance: WalkWord, to: Place) {
     code.load(Size::Double, Register::R3, from);
     code.load(Size::Double, Register::R1, word(distance));
@@ -372,7 +380,8 @@ fn follow_word(code: &mut Code, from: Place, distance: WalkWord, to: Place) {
     read_word(code, to);
 }
 
-/// Writes the code that loads a part of the copied frame to `R2`. `R5` is as [`find_frame`] sets it. It overwrites `R1` and `R4`.
+/// Writes the code that loads a part of the copied frame to `R2`. `R5` has the value that [`find_frame`] sets. The code
+/// overwrites `R1` and `R4`.
 fn load_of_frame(code: &mut Code, part: WalkWord, size: Size) {
     code.load(Size::Double, Register::R1, word(part));
     code.operate(Operation::And, Register::R1, if size == Size::Byte { 0x7f } else { 0x78 });

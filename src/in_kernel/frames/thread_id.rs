@@ -1,4 +1,4 @@
-//! The thread id that interpreters have noted: in a PID namespace, it is the id that the thread has there.
+//! The thread id that interpreters have noted: in a PID namespace, it is the id that the thread has in this namespace.
 
 use perf_prof_format::{
     abi::bpf::{BPF_FUNC_GET_CURRENT_TASK, BPF_FUNC_PROBE_READ_KERNEL},
@@ -12,7 +12,8 @@ use crate::{
     instruction::{Code, Condition, Operation, Place, Register, Size},
 };
 
-/// The shift that makes an offset of a level. The kernel keeps a number and a pointer for each level.
+/// The shift that turns the level of a PID namespace into an offset. For each level, the kernel keeps a number and a
+/// pointer: 16 bytes.
 const LEVEL_SHIFT: i32 = 4;
 
 /// The offsets in the kernel's structures that lead to the ids of a task, in bytes.
@@ -24,12 +25,12 @@ pub struct IdOffsets {
 }
 
 impl IdOffsets {
-    /// Returns whether a structure is needed.
+    /// Returns whether programs need this structure.
     pub fn needs(name: &str) -> bool {
         ["task_struct", "pid", "upid"].contains(&name)
     }
 
-    /// Returns the offsets. `None` if a member is missing, or if it is where programs do not expect it.
+    /// Returns the offsets. `None` if a member is missing, or is not where programs expect it.
     pub fn of(types: &Btf) -> Option<IdOffsets> {
         let at = |tag: &str, member: &str| {
             let place = types.member(tag, member).filter(|place| place.size == 0)?;
@@ -48,8 +49,8 @@ impl IdOffsets {
     }
 }
 
-/// Writes the code that stores the id of the running thread: in its own PID namespace if the offsets are known, and else in the
-/// first one.
+/// Writes the code that stores the id of the running thread: the id in the thread's own PID namespace if the offsets are
+/// known, and otherwise the id in the first namespace.
 pub(super) fn store_thread_id(code: &mut Code) {
     let done = code.label();
     code.copy(Register::R1, IDS);
@@ -73,10 +74,10 @@ pub(super) fn store_thread_id(code: &mut Code) {
     code.here(done);
 }
 
-/// The place of the level of the namespace. The frame that is followed later comes there.
+/// The place of the namespace's level. Later, this place holds the address of the frame that is followed.
 const LEVEL: Place = super::FRAME;
 
-/// Writes the code that reads memory of the kernel at a distance from the address in `R3`. It overwrites `R1`.
+/// Writes the code that reads memory of the kernel at a distance from the address in `R3`. The code overwrites `R1`.
 fn read_kernel(code: &mut Code, distance: WalkWord, to: Place, bytes: i32) {
     code.load(Size::Double, Register::R1, word(distance));
     code.operate(Operation::Add, Register::R3, Register::R1);

@@ -117,8 +117,8 @@ fn load_double(register: Register, kind: u8, number: u64) -> [u64; 2] {
     [first.word(), Parts { immediate: (number >> 32) as i32, ..Parts::default() }.word()]
 }
 
-/// Returns whether an instruction sets a register to a map or to the address of its value, as the source register encodes
-/// it.
+/// Returns the number that an instruction has in place of its source register. The number says whether the instruction sets
+/// a register to a map or to the address of the map's value.
 fn kind_of(map: MapUse) -> u8 {
     match map {
         MapUse::Counters => BPF_PSEUDO_MAP_VALUE,

@@ -2,9 +2,9 @@
 //! test can look into maps.
 //!
 //! All memory of a program is one list of words: the stack, the record, the counters, and the values of rows. So helper
-//! functions read and write it without pointers. `rbpf` has its own stack, so `R5` takes the place of the frame register.
-//! (Programs use `R5` only for the fifth argument of a helper function.) `rbpf` knows no atomic operations, so they become
-//! loads and stores.
+//! functions read and write this memory without pointers. `rbpf` has its own stack, so `R5` takes the place of the frame
+//! register. (Programs use `R5` only for the fifth argument of a helper function.) `rbpf` knows no atomic operations, so
+//! they become loads and stores.
 
 use std::{
     cell::RefCell,
@@ -17,7 +17,7 @@ use rbpf::EbpfVmNoData;
 
 use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, Size};
 
-/// The numbers of words of the stack, of the longest record, of the counters, and of all rows.
+/// How many words the stack, the longest record, the counters and all rows take.
 const STACK: usize = 64;
 const RECORD: usize = 1024;
 const COUNTERS: usize = 24;
@@ -38,7 +38,7 @@ const ARGUMENTS: u64 = 108;
 const NAMES: u64 = 109;
 const MARKS: u64 = 110;
 const GAPS: u64 = 111;
-/// The index of the first word of all marks, and the number of words of each CPU.
+/// The index of the first word of all marks, and the number of words that the marks of each CPU take.
 const OF_MARKS: usize = LENGTH + 1 + WRITTEN;
 const MARKS_OF_CPU: usize = 11;
 const CPUS: usize = 4;
@@ -70,7 +70,7 @@ pub struct Machine {
     pub segments: Hash,
     /// The call chain: frames of the kernel, and frames of the process.
     pub chain: (Vec<u64>, Vec<u64>),
-    /// When processes got their mappings.
+    /// The time at which each process got its mappings, in ns.
     pub since: HashMap<u32, u64>,
     /// How many words the values of all hashes use. The words of removed entries are not reused.
     used: usize,
@@ -79,7 +79,7 @@ pub struct Machine {
     pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
     /// The selected tasks.
     pub tasks: HashSet<u32>,
-    /// Whether the maps of tasks have no room for more of them.
+    /// Whether the maps of tasks have no room for more tasks.
     pub tasks_are_full: bool,
     /// The indexes of the selected cgroups that contain the task.
     pub cgroups: HashSet<u64>,
@@ -201,8 +201,8 @@ impl Machine {
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
-            // A source register of `BPF_PSEUDO_MAP_FD` says that the number is a map. rbpf does not know this, so set it to
-            // 0.
+            // A source register of `BPF_PSEUDO_MAP_FD` says that the number is a map. rbpf does not know this, so set the
+            // source register to 0.
             words[reference.at] &= !0xf000;
             words[reference.at + 1] |= handle & !0xffff_ffff;
         }

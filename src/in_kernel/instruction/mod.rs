@@ -108,7 +108,7 @@ pub enum MapUse {
     Open,
     /// A per-CPU array of marks, one for each event of a span. A mark says whether the program has seen the last event.
     Marks,
-    /// A hash map of tasks with missing events, and how many each misses.
+    /// A hash map with the tasks that miss events, and the number of events that each misses.
     Gaps,
     /// A hash map with the ids of the selected tasks.
     Tasks,
@@ -184,7 +184,7 @@ pub struct MapReference {
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its instructions, encoded for the kernel.
+    /// The instructions of the program, encoded for the kernel.
     pub instructions: Vec<u64>,
     /// The places that name a map, in the order of the instructions.
     pub maps: Vec<MapReference>,

@@ -4,7 +4,7 @@ use super::{Code, Instruction};
 
 impl Code {
     /// Returns the code without unreachable instructions. One pass is enough: it sees a forward jump before its label. The
-    /// label of a backward jump is reached from the instruction before it.
+    /// label of a backward jump is reached from the instruction before the label.
     pub(super) fn reachable(&self) -> Vec<Instruction> {
         let mut is_target = vec![false; self.labels];
         let mut is_reached = true;
@@ -28,7 +28,7 @@ impl Code {
     }
 }
 
-/// Returns whether the first instruction jumps to a label right after it.
+/// Returns whether the first instruction is a jump to a label that directly follows it.
 fn jumps_to_next(instructions: &[Instruction]) -> bool {
     let [Instruction::Jump(to), rest @ ..] = instructions else { return false };
     let labels = rest.iter().take_while(|next| matches!(next, Instruction::Here(_)));

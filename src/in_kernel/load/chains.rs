@@ -27,12 +27,12 @@ pub const SEGMENTS: u32 = 2;
 /// The maps of a table whose keys contain call chains.
 #[derive(Debug)]
 pub struct ChainMaps {
-    /// The call chain that each CPU is adding.
+    /// A per-CPU array: the call chain that a program on this CPU is adding.
     buffer: Map,
     /// The hash of segments that programs fill.
     slot: Slot,
-    /// The segments of the previous reading. A chain of a new row may consist of these segments, if it was added before the
-    /// exchange.
+    /// The segments of the previous reading. If the chain of a new row was added before the exchange, the chain may consist
+    /// of these segments.
     before: Segments,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Keys and values, as the kernel stores them, in the order in which it returned them.
+/// Keys and values, as the kernel stores them, in the order in which the kernel returned them.
 #[derive(Debug, Default)]
 pub(super) struct KnownRows {
     bytes: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Finder<'a> {
     rows: &'a KnownRows,
     /// The rows after the one that was found last.
     rest: &'a [u8],
-    /// The rows by their keys; `None` until a row was not in its place.
+    /// The rows by their keys; `None` until a row was looked up that is not the first of `rest`.
     by_key: Option<HashMap<&'a [u8], &'a [u8]>>,
 }
 

@@ -73,7 +73,7 @@ fn last_line(log: &str) -> &str {
 pub struct Tracepoint<'a> {
     /// The name of the event. Tools such as `bpftool` show it as the program's name.
     pub name: &'a str,
-    /// Its id in tracefs.
+    /// The id of the event in tracefs.
     pub id: u32,
 }
 
@@ -86,7 +86,7 @@ pub enum Occasion<'a> {
     Sample {
         /// The name of the event.
         name: &'a str,
-        /// Which event it is, and when it is sampled.
+        /// The attr, which says which event it is and when it is sampled.
         attr: &'a perf_event_attr,
     },
     /// When a probe is hit.
@@ -127,7 +127,8 @@ pub struct Attached {
 /// A probe to which a program is attached.
 #[derive(Debug)]
 struct AttachedProbe {
-    /// As in [`AttachedTo`]. It is dropped before the probe, which the kernel removes only then.
+    /// The BPF link, as in [`AttachedTo`]. The link is dropped before `_hooked`: the kernel removes a probe only after the
+    /// link is closed.
     _link: Option<OwnedFd>,
     _hooked: Arc<HookedProbe>,
 }
@@ -178,8 +179,8 @@ impl Attached {
         self.program.recursion_misses().unwrap_or(0)
     }
 
-    /// Returns the file descriptors that keep the program attached. Those of a probe are closed at once, because the probe's definition
-    /// can be removed only afterwards.
+    /// Returns the file descriptors that keep the program attached. The file descriptors of a probe are closed at once,
+    /// because the probe's definition can be removed only afterwards.
     fn into_slow(self) -> impl Iterator<Item = Slow> {
         let of_event = |AttachedTo { link, event }| link.map(Slow::Program).into_iter().chain([Slow::Event(event)]);
         self.events.into_iter().flat_map(of_event)

@@ -6,14 +6,15 @@ use perf_prof_system::{
     bpf::{Map, MapDefinition},
 };
 
-/// The maximum number of open spans. A thread has one open call, or is in one state, and few machines have more threads.
-/// They take 13 MB.
+/// The maximum number of open spans. A thread has at most one open span, because it is in one call or in one state. Few
+/// machines have more threads than this number. This many spans take 13 MB.
 const MOST_OPEN: u32 = 1 << 17;
 
 /// The limits of open spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostOpen {
-    /// The maximum number of spans. The kernel keeps 131,072 at most. Spans of tasks ignore this limit.
+    /// The maximum number of spans. Even without this limit, at most 131,072 spans are kept. The limit does not hold for
+    /// spans of tasks.
     pub spans: u32,
     /// The maximum memory in the kernel, in bytes. The kernel allocates it when the hash is created.
     pub bytes: usize,

@@ -39,7 +39,7 @@ pub struct PairsInKernel {
     /// The open calls. Only programs use this map.
     open: Map,
     /// The events to whose rings the programs write, one for each CPU. When this map is closed, the kernel removes the
-    /// events from it.
+    /// events from the map.
     output: Map,
 }
 
@@ -89,7 +89,8 @@ impl PairsInKernel {
         Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output })
     }
 
-    /// Lets the programs write to these events, one for each CPU. Calls that end before count as calls that belong to no run.
+    /// Lets the programs write to these events, one for each CPU. Calls that end before this function was called count as
+    /// calls that belong to no run.
     pub fn write_to<'a>(&self, outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>) -> Result<(), CallError> {
         for (cpu, event) in outputs {
             self.output.set_descriptor(cpu, event)?;
@@ -105,7 +106,8 @@ impl PairsInKernel {
         Ok(())
     }
 
-    /// Begins the run. The programs have run before it: calls that have ended do not count, and those that are open do.
+    /// Begins the run. The programs were attached before the run: calls that have ended by now do not count, and calls that
+    /// are open now do.
     pub fn begin(&mut self) {
         let now = self.spans();
         self.read = SpanCounters { opened: now.ended + now.dropped, ..now };

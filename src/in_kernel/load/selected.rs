@@ -25,8 +25,8 @@ use crate::{
 /// The maximum number of selected processes or threads.
 const MOST_TASKS: u32 = 1 << 17;
 /// The flags of a map whose memory is allocated at once. Otherwise the first fork of a traced task allocates 48 elements
-/// (`alloc_bulk()` in `kernel/bpf/memalloc.c`). The kernel would count these as events of `kmem:kmalloc` that a program has
-/// missed.
+/// (`alloc_bulk()` in `kernel/bpf/memalloc.c`). The kernel would count these allocations as events of `kmem:kmalloc` that a
+/// program has missed.
 const PREALLOCATED: u32 = 0;
 
 /// The formats of the tracepoints for forks, exits and execs of tasks.
@@ -71,7 +71,7 @@ pub struct SelectedTasks {
     adders: Vec<Attached>,
     /// The programs that remove exited tasks from the map.
     removers: Vec<Attached>,
-    /// When each process got its present mappings; `None` if this is not followed.
+    /// When each process got its present mappings; `None` if programs do not note these times.
     since: Option<Map>,
     /// Where the programs count the tasks for which a map has no room.
     not_kept: Option<(Map, CounterPage)>,
@@ -166,16 +166,16 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Returns how many forks and execs the programs missed, because another BPF program was running on the CPU or a map was
-    /// full. The tasks of these events may not be selected, or have frames of the program that they ran before. Missed exits
-    /// are not counted. They are frequent, because tasks are freed in interrupts, but do no harm: an exited task has no more
-    /// events.
+    /// Returns how many forks and execs the programs missed, because another BPF program was running on the CPU or a map
+    /// was full. It is possible that the tasks of these events are not selected, or that their frames are those of the
+    /// program that they ran before. Missed exits are not counted. They are frequent, because tasks are freed in
+    /// interrupts, but do no harm: an exited task has no more events.
     pub fn missed(&self) -> u64 {
         let without_room = self.not_kept.as_ref().map_or(0, |(_, page)| page.word(0));
         self.adders.iter().map(Attached::missed).sum::<u64>() + without_room
     }
 
-    /// Returns the file descriptor of a map; `None` if it is not used.
+    /// Returns the file descriptor of a map; `None` if this map is not used.
     pub(super) fn descriptor(&self, map: MapUse) -> Option<u32> {
         let map = match map {
             MapUse::Tasks => self.tasks.as_ref(),

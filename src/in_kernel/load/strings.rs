@@ -30,9 +30,9 @@ use crate::{
 pub struct StringWriters {
     selected: SelectedTasks,
     writers: Vec<(usize, StringWriter)>,
-    /// The arguments of open calls whose strings could not be read yet. The programs of begins and ends share it.
+    /// The arguments of open calls whose strings could not be read yet. The programs of begins and ends share this map.
     unread: Option<Map>,
-    /// How to find the frames of the interpreter of each process. All programs share it.
+    /// How to find the frames of the interpreter of each process. All programs share this map.
     interpreters: Option<Arc<Map>>,
 }
 
@@ -183,8 +183,9 @@ fn interpreters() -> Result<Map, CallError> {
         key_size: 4,
         value_size: 8 * Walk::WORDS,
         entries: MOST_INTERPRETERS,
-        // Before Linux 6.1, programs of timers may use no others. A program that still reads the value of a process that is
-        // being removed may read the value of another process. It leads nowhere in the memory of the first process.
+        // Allocate the memory of all values at once: before Linux 6.1, programs of timers may use no other hash maps. While
+        // the value of a process is removed, a program that still reads this value may read the value of another process.
+        // The addresses in that value lead nowhere in the memory of the first process.
         flags: 0,
         inner: None,
     })

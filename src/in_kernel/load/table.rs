@@ -35,9 +35,9 @@ use crate::{
 /// How many rows a table can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// At the start.
+    /// The maximum number of rows at the start.
     pub first: u32,
-    /// After it has grown.
+    /// The maximum number of rows after the table has grown.
     pub most: u32,
 }
 
@@ -46,11 +46,12 @@ impl Room {
     const FIRST: u32 = 1 << 16;
     /// Returns how many rows a table can have, with at most `limit` rows and `bytes` of memory.
     pub fn new(shape: &Shape, limit: usize, bytes: usize) -> Room {
-        // During a reading, there are two tables, and up to half of the rows of one of them in this process, in a `Vec` that
-        // may be twice as large.
+        // During a reading, the kernel has two tables. This process has up to half of the rows of one table, in a `Vec`
+        // whose capacity may be twice as large.
         let of_row = 2 * bytes_of_row(shape) + shape.key_bytes + shape.value_bytes;
         let fitting = u32::try_from(bytes / of_row).unwrap_or(u32::MAX).max(1);
-        // A limit below `FIRST` is applied after a reading: the kernel cannot drop the rows with the smallest values.
+        // A limit below `FIRST` is applied after a reading, because the kernel cannot drop the rows with the smallest
+        // values.
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).clamp(Room::FIRST, 1 << 30);
         let most = wanted.min(fitting);
         Room { first: Room::FIRST.min(most), most }
@@ -73,7 +74,7 @@ pub struct Reading {
     pub chains: HashMap<u64, AddressChain>,
     /// The number of events that were refused: they had a new key, and the table was full.
     pub refused: u64,
-    /// The sum of the numbers of refused events.
+    /// The sum of the numbers that the refused events would have added.
     pub refused_amount: Amount,
     /// The number of events that were added up or refused.
     pub added: u64,
@@ -100,7 +101,8 @@ pub struct TableInKernel {
     program: ProgramState,
     /// The counters of spans at the last call of `spans_since`.
     read_spans: SpanCounters,
-    /// The number of events that witnesses missed.
+    /// The number of events that witnesses missed themselves. A witness is a program that notices which events another
+    /// program missed.
     unwitnessed: u64,
     /// The tasks with missing events; `read_gaps` contains the numbers at the last reading.
     gaps: Option<Map>,
@@ -264,8 +266,8 @@ impl TableInKernel {
         entries < self.room.most && fullest > u64::from(entries / 2)
     }
 
-    /// Returns whether the table can stay in use when it is read. It needs room for new rows, and its values have to tell what
-    /// was added since an earlier reading; the smallest and the largest number do not.
+    /// Returns whether the table can stay in use when it is read. The table needs room for new rows. Its values have to
+    /// show what was added since an earlier reading, which the smallest and the largest number do not show.
     pub fn can_stay(&self) -> bool {
         let inserted = difference(&self.counters(), &self.begun).inserted;
         self.chains.is_none() && !self.shape.has_extremes() && inserted <= u64::from(self.slot.inner().entries() / 2)
@@ -333,8 +335,8 @@ impl TableInKernel {
         self.reading(Some(&full), segments)
     }
 
-    /// Returns what was added up since the previous reading. Does not exchange the table, so it waits for no program. The next
-    /// reading has the events that happen during this one and are missing in it.
+    /// Returns what was added up since the previous reading. Does not exchange the table, so it waits for no program.
+    /// Events that happen during this reading and are missing in it are in the next reading.
     pub fn read_in_place(&mut self) -> Result<Reading, CallError> {
         self.reading(None, None)
     }
@@ -347,7 +349,7 @@ impl TableInKernel {
         let rows = match table {
             Some(table) => {
                 let rows = self.rows_since(table, |_, _| {});
-                // The table that is in use now has none of them.
+                // The table that is in use now has none of the known rows.
                 self.known = KnownRows::default();
                 rows?
             }

@@ -38,7 +38,7 @@ pub enum Part {
     Bytes {
         /// The place of the array.
         from: Text,
-        /// Its size in bytes.
+        /// The size of the array in bytes.
         size: usize,
     },
     /// A text of a number, such as the name of a system call. The key contains the number, which takes 8 bytes.

@@ -11,7 +11,8 @@ use perf_prof_format::{
 use super::Unsuited;
 use crate::expression::{Number, Sign, Test};
 
-/// Only numbers from -1 to below this number can have a name. To compile a comparison, the text of each of them is compared.
+/// Only numbers from -1 to below this number can have a name. To compile a comparison, the text of each of these numbers is
+/// compared.
 const NAMED: i64 = 4096;
 /// Examples of numbers that have no name.
 const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
@@ -96,8 +97,8 @@ impl Names {
         Ok(if comparison == TextComparison::NotEqual { Test::Not(Box::new(any)) } else { any })
     }
 
-    /// Returns whether `value`, a text or a pattern, can match the text of a number without a name. All such texts start
-    /// alike.
+    /// Returns whether `value`, a text or a pattern, can match the text of a number without a name. The texts of all
+    /// numbers without a name start alike.
     fn may_be_unnamed(&self, value: &str) -> bool {
         let start = UNNAMED
             .map(|number| self.text(number))

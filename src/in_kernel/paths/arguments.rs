@@ -1,5 +1,5 @@
-//! Which arguments of a system call are strings, file descriptors, or names of files. A map contains this by the number of
-//! the call.
+//! Which arguments of a system call are strings, file descriptors, or names of files. A map contains these facts as bits,
+//! by the number of the call.
 
 use perf_prof_format::abi::{
     bpf::BPF_FUNC_MAP_LOOKUP_ELEM,
@@ -16,11 +16,12 @@ use crate::{
 /// The limit for numbers of system calls. All calls with such arguments have smaller numbers.
 pub const MOST_CALLS: u32 = 1024;
 
-/// The register with the bits of the call. It replaces the ids of the task. The lowest bits stand for arguments that are
-/// strings.
+/// The register with the bits of the call. In this register, the bits replace the ids of the task. The lowest bits stand
+/// for arguments that are strings.
 pub(crate) const STRINGS: Register = Register::R9;
-/// Each of these numbers is the bit of argument 0. A bit says that the argument is a file descriptor, that it is the name of
-/// a file, or that this name is relative to the file descriptor before it.
+/// The positions of the bits of argument 0, which the bits of the other arguments follow. A bit of the first group says
+/// that the argument is a file descriptor. A bit of the second group says that the argument is the name of a file, and a
+/// bit of the third group says that this name is relative to the file descriptor in the argument before it.
 pub(crate) const IS_DESCRIPTOR: usize = 8;
 pub(crate) const IS_NAME: usize = 16;
 pub(crate) const HAS_FOLDER: usize = 24;

@@ -110,8 +110,8 @@ fn jump_if_changed(code: &mut Code, slot: usize, to: Label) {
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
 }
 
-/// Writes code that puts the file of each file descriptor of a call into `NUMBER`, each followed by the code of `each`. That
-/// code may jump to its label to leave out the file.
+/// Writes code that puts the address of a file into `NUMBER`, for each file descriptor of a call, and then runs the code
+/// that `each` writes. This code may jump to its label to leave out the file.
 fn each_descriptor(
     code: &mut Code,
     types: &PathTypes,
@@ -132,7 +132,7 @@ fn each_descriptor(
         jump_unless(code, 1 << (IS_DESCRIPTOR + at), next);
         code.load(Size::Word, Register::R1, argument(at));
         code.load(Size::Double, Register::R2, MOST_DESCRIPTORS);
-        // This leaves out `AT_FDCWD` and -1 too: as unsigned numbers, they are large.
+        // The comparison also leaves out `AT_FDCWD` and -1, because they are large as unsigned numbers.
         code.jump_if(Condition::GreaterOrEqual, Register::R1, Register::R2, next);
         code.operate(Operation::ShiftLeft, Register::R1, 3);
         code.load(Size::Double, Register::R3, FILES_OF_TASK);

@@ -52,8 +52,8 @@ pub(crate) const PATHS: Register = Register::R7;
 /// The place on the stack of this address; 0 if there are no paths.
 pub(crate) const KEPT_PATHS: Place = Place { base: Register::Frame, offset: -80 };
 
-/// The contents of this map value: the index of the current path, numbers that were read, and the task's table of file
-/// descriptors. The files that the call had when it began follow.
+/// The contents of the map value in which paths are built: the index of the current path, numbers that were read, and the
+/// task's table of file descriptors. The files that the call had when it began follow.
 const AT: Place = PATHS.at(0);
 const NUMBER: Place = PATHS.at(8);
 const OTHER_NUMBER: Place = PATHS.at(16);

@@ -35,8 +35,8 @@ pub struct PathTypes {
     pub iterator: Option<NumberIterator>,
 }
 
-/// The BTF ids of the functions of `bpf_iter_num`, the kernel's iterator over numbers. If it counts the iterations of a
-/// loop, the verifier checks the loop's code once. Other loops are checked iteration by iteration.
+/// The BTF ids of the functions of `bpf_iter_num`, the kernel's iterator over numbers. If this iterator counts the
+/// iterations of a loop, the verifier checks the loop's code once. Other loops are checked iteration by iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NumberIterator {
@@ -93,7 +93,7 @@ impl PathTypes {
             mount_part: at("mount", "mnt")?,
             mount_parent: at("mount", "mnt_parent")?,
             mount_point: at("mount", "mnt_mountpoint")?,
-            // This back reference is 0 in a removed entry.
+            // `pprev` is 0 in a removed entry.
             entry_hash: at("dentry", "d_hash")? + at("hlist_bl_node", "pprev")?,
             entry_parent: at("dentry", "d_parent")?,
             entry_name: at("dentry", "d_name")?,

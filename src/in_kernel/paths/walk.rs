@@ -15,7 +15,8 @@ use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Siz
 
 /// The register with the address of the path that is being built.
 const PATH: Register = Register::R9;
-/// The register that counts the iterations, and the place of the iterator that replaces it.
+/// The register that counts the iterations, and the place on the stack of the kernel's iterator, which replaces the
+/// register.
 const TURNS: Register = Register::R8;
 const ITERATOR: Place = Place { base: Register::Frame, offset: -88 };
 /// The maximum number of iterations for all paths of a call: one for each name and each mount, and two more for each path.
@@ -24,7 +25,7 @@ const MOST_TURNS: i32 = 100;
 const LONGEST_NAME: i32 = 255;
 /// The end of the path of a removed file.
 const DELETED: &str = " (deleted)";
-/// The maximum number of digits of the inode number of a pipe or a socket, which has 32 bits.
+/// The maximum number of digits of a 32-bit inode number, which pipes and sockets have.
 const DIGITS: i32 = 10;
 
 /// The file systems whose files are outside of a tree of folders (include/uapi/linux/magic.h).
@@ -112,7 +113,7 @@ fn begin(code: &mut Code, types: &PathTypes, labels: Labels) {
     name_special(code, types, labels);
 }
 
-/// Writes the code for a file that its file system names.
+/// Writes the code for a file outside of a tree of folders, such as a pipe.
 fn name_special(code: &mut Code, types: &PathTypes, labels: Labels) {
     let [is_pipe, is_socket, is_anonymous, is_memory] = std::array::from_fn(|_| code.label());
     follow(code, PATH.at(ENTRY), types.entry_super, NUMBER);
@@ -175,7 +176,7 @@ fn go_up(code: &mut Code, types: &PathTypes, labels: Labels) {
     code.jump(labels.complete);
     code.here(in_mount);
     follow(code, PATH.at(ENTRY), types.entry_parent, NUMBER);
-    // An entry without a parent that is not the root of its mount has no path.
+    // If an entry has no parent and is not the root of its mount, it has no path.
     code.load(Size::Double, Register::R1, NUMBER);
     code.load(Size::Double, Register::R2, PATH.at(ENTRY));
     code.jump_if(Condition::Equal, Register::R1, Register::R2, labels.unknown);

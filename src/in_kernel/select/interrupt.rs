@@ -13,18 +13,20 @@ const PERF_REGS: &str = "__perf_regs";
 /// How many contexts can interrupt each other (`PERF_NR_CONTEXTS`): task, soft interrupt, hard interrupt, and interrupts that
 /// cannot be masked. Each has registers in the variable.
 const CONTEXTS: u32 = 4;
-/// `TRACE_FLAG_SOFTIRQ`, `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_NMI` in include/linux/trace_events.h, in the order of the registers.
+/// `TRACE_FLAG_SOFTIRQ`, `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_NMI` in include/linux/trace_events.h, in the order of the
+/// registers.
 const FLAGS: [i32; 3] = [0x10, 0x08, 0x40];
 /// The smallest page. The memory of each CPU starts at a page.
 const PAGE: u32 = 4096;
 
-/// Where a CPU has the registers of events. The pointer at the start of a program's context points to those of the context
-/// in which the event happened (`perf_trace_buf_alloc()` in kernel/trace/trace_event_perf.c).
+/// Where a CPU keeps the registers of events: separate registers for tasks and for each kind of interrupt. The record that
+/// a program gets starts with a pointer to the registers of the task or the interrupt in which the event happened
+/// (`perf_trace_buf_alloc()` in kernel/trace/trace_event_perf.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRegisters {
-    /// The place of the registers of a task in their page.
+    /// The offset of a task's registers in their page, in bytes.
     in_page: i32,
-    /// The size of the registers of one context.
+    /// The size of the registers of one context, in bytes.
     bytes: i32,
 }
 
@@ -34,8 +36,8 @@ impl EventRegisters {
         name == PERF_REGS
     }
 
-    /// Returns the place of the registers. `None` if the kernel has no such variable, or if places in a page do not tell contexts
-    /// apart.
+    /// Returns the place of the registers. `None` if the kernel has no such variable, or if places in a page do not tell
+    /// contexts apart.
     pub fn of(types: &Btf) -> Option<EventRegisters> {
         let place = types.per_cpu(PERF_REGS).filter(|place| (CONTEXTS..=PAGE).contains(&place.size))?;
         let in_page = i32::try_from(place.offset % PAGE).ok()?;
@@ -50,8 +52,8 @@ impl EventRegisters {
         }
     }
 
-    /// Writes code that stores the event's `common_flags`, if it happened in an interrupt: the bit of the innermost interrupt.
-    /// Changes `SCRATCH`.
+    /// Writes code that stores the event's `common_flags`, if the event happened in an interrupt: the bit of the innermost
+    /// interrupt. Changes `SCRATCH`.
     pub fn store_flags(self, code: &mut Code, to: Place) {
         let done = code.label();
         self.load_distance(code);
@@ -65,7 +67,7 @@ impl EventRegisters {
         code.here(done);
     }
 
-    /// Writes code that sets `R1` to the distance between the registers of a task and those of the event.
+    /// Writes code that sets `R1` to the distance from the registers of a task to the registers of the event, in bytes.
     fn load_distance(self, code: &mut Code) {
         code.address(Register::R1, SCRATCH);
         code.copy(Register::R2, 8);

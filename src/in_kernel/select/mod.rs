@@ -95,7 +95,7 @@ impl Own {
             Owner::Task => match self.registers {
                 None => self.jump_if_running(code, own),
                 Some(registers) => {
-                    // Only perf-prof's tasks pay for the test.
+                    // Test for interrupts only in tasks of perf-prof, so that the test costs other tasks nothing.
                     let (is_running, other) = (code.label(), code.label());
                     self.jump_if_running(code, is_running);
                     code.jump(other);
@@ -176,7 +176,7 @@ impl TaskIds {
         }
     }
 
-    /// Writes code that looks up the running task in the map of tasks. `R0` is 0 if it is not in the map.
+    /// Writes code that looks up the running task in the map of tasks. `R0` is 0 if the task is not in the map.
     fn look_up(self, code: &mut Code) {
         self.running().load(code, Register::R1);
         code.store(Size::Word, SCRATCH, Register::R1);

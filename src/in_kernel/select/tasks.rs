@@ -41,8 +41,8 @@ pub(super) fn fork_code(format: &EventFormat, ids: TaskIds) -> Result<Code, Unsu
 }
 
 /// Returns the program for `sched:sched_process_free`, which removes an exited task from a map with ids as keys.
-/// `sched:sched_process_exit` would be too early: afterwards, the task frees its memory and its files, and events of this
-/// count.
+/// `sched:sched_process_exit` would be too early: after it, the task frees its memory and its files, and events that happen
+/// meanwhile count.
 pub fn removal_program(format: &EventFormat, map: MapUse) -> Result<Program, Unsuited> {
     removal_code(format, map).map(|code| code.program())
 }

@@ -10,7 +10,7 @@ fn selects(selection: &Selection, machine: impl FnOnce(&mut Machine)) -> (bool, 
     selects_record(selection, &[0; 8], machine)
 }
 
-/// The same, of an event whose record starts with these bytes.
+/// Returns what `selects` returns, for an event whose record starts with the bytes `start`.
 fn selects_record(selection: &Selection, start: &[u8], machine: impl FnOnce(&mut Machine)) -> (bool, bool) {
     let mut code = Code::new();
     let (own, other) = (code.label(), code.label());

@@ -10,8 +10,8 @@ use crate::{
     lower::{LoweredTask, OTHER_KEY},
 };
 
-/// The task that came to the CPU last: its id plus 1, and its name. Both follow the marks. The id is 0 if the task is
-/// unknown.
+/// The task that came to the CPU last: its id plus 1, and its name. Both follow the marks. The first number is 0 if the
+/// task is unknown.
 const RUNNING: i16 = 8 * MOST_INPUTS as i16;
 const NAME: i16 = RUNNING + 8;
 /// The size of the value for a task with missing events: the number of these events, and the name of the task.
@@ -71,7 +71,7 @@ fn gap(code: &mut Code, tasks: &SpanTasks) {
     code.jump_if(Condition::Equal, Register::R0, 0, new);
     code.copy(Register::R1, 1);
     code.push(Instruction::AtomicAdd(Register::R0.at(0), Register::R1));
-    // The task's present name.
+    // Store the task's present name.
     for at in (8..GAP_BYTES).step_by(8) {
         code.load(Size::Double, Register::R1, stack(GAP).after(at));
         code.store(Size::Double, Register::R0.at(at as i16), Register::R1);

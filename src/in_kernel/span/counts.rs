@@ -23,8 +23,8 @@ pub struct SpanCounters {
 }
 
 impl SpanCounters {
-    /// The number of these counters. The next word is the generation. If it changes, all spans that are open at this time
-    /// are dropped when they end. A witness changes it when a program has missed an event.
+    /// The number of these counters. The next word is the generation. If the generation changes, all spans that are open at
+    /// this time are dropped when they end. A witness changes the generation when a program has missed an event.
     pub const WORDS: usize = 7;
     const FIRST: i16 = 8 * Counters::WORDS as i16;
     pub(super) const OPENED: i16 = SpanCounters::FIRST;
@@ -39,7 +39,8 @@ impl SpanCounters {
     pub(super) const MISSED: i16 = SpanCounters::FIRST + 64;
     /// How many events must be missing although no witness noticed: see [`super::chain`].
     pub(super) const UNSEEN: i16 = SpanCounters::FIRST + 72;
-    /// How many calls ended while their event was disabled. Their begins were counted, but they do not belong to the run.
+    /// How many calls ended while their event was disabled. Their begins were counted, but the calls do not belong to the
+    /// run.
     pub(super) const OFF: i16 = SpanCounters::FIRST + 80;
     /// The index of the generation among all words.
     pub const GENERATION_WORD: usize = Counters::WORDS + SpanCounters::WORDS;

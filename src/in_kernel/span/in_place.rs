@@ -1,6 +1,6 @@
 //! The open spans of tasks. A task gets an entry in the hash at the first event that needs one, and keeps the entry until
-//! the task exits. So most events only change an entry, which costs a fifth of removing and adding an entry. The scheduler's
-//! locks make sure that no two events of a task happen at the same time.
+//! the task exits. So most events only change an entry. This takes a fifth of the time that removing and adding an entry
+//! takes. The scheduler's locks make sure that no two events of a task happen at the same time.
 
 use perf_prof_format::abi::bpf::{BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_DELETE_ELEM, BPF_NOEXIST};
 
@@ -24,7 +24,7 @@ const RUNS: i32 = 1;
 const WOKEN: i32 = 2;
 /// The bits of `prev_state` for a task that exits.
 const DEAD: i32 = 0x30;
-/// A second wakeup on the same CPU within this time, in ns, is the same wakeup, as in the engine of spans.
+/// A second wakeup on the same CPU within this time, in ns, counts as the same wakeup, as in the engine of spans.
 const SAME_WAKEUP: i32 = 10_000;
 
 impl Writer<'_> {

@@ -182,8 +182,8 @@ struct Writer<'a> {
     /// The offset of a task's state in the value of an open span. `None` if wakeups are not followed.
     states: Option<usize>,
     at: Hook,
-    /// Whether the span is one of a source. Some ends of sources have no event, so a key that begins again does not show
-    /// that an end is missing.
+    /// Whether the span is one of a built-in source, such as `offcpu`. Some ends of a source's spans have no event, so a
+    /// key that begins again does not show that an end is missing.
     is_source: bool,
 }
 

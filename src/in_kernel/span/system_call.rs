@@ -168,7 +168,8 @@ pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
     if has_all { Ok(()) } else { Err(Unsuited::Spans("it reads the arguments of system calls")) }
 }
 
-/// Returns whether the fields that these tests read are filled in: for the entry, and for the return.
+/// Returns whether the fields that tests read are filled in: the tests `of_enter` at the entry of a call, and the tests
+/// `of_exit` at its return.
 pub(super) fn have(of_enter: &[Test], of_exit: &[Test]) -> bool {
     let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
     cfg!(target_arch = "x86_64")

@@ -81,7 +81,8 @@ impl Call {
         }
     }
 
-    /// Writes code that keeps the addresses of strings that could not be read. It jumps to `done` if there are none.
+    /// Writes code that keeps the addresses of strings that could not be read. The code jumps to `done` if there are no
+    /// such strings.
     pub fn keep_unread(&self, code: &mut Code, done: Label) {
         let Call::Begins { arguments, .. } = *self else { return };
         code.load(Size::Double, Register::R1, UNREAD);

@@ -85,8 +85,8 @@ pub(crate) fn record_bytes(format: &EventFormat) -> usize {
     (format.first_string() + format.strings().len() * longest + frames).next_multiple_of(8) + 8
 }
 
-/// Returns the size of the longest string, in bytes. A string of a program is read with one byte more than it may have,
-/// which shows whether it must be cut off.
+/// Returns the size of the longest string, in bytes. Of a string in a program's memory, one byte more than the maximum is
+/// read. This byte shows whether the string must be cut off.
 fn longest_string(strings: &[StringPlace]) -> usize {
     let may_be_path = strings.iter().any(|string| string.argument.is_some());
     if may_be_path { LONGEST_PATH.max(LONGEST_STRING + 1) } else { LONGEST_STRING + 1 }

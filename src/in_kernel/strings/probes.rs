@@ -1,5 +1,5 @@
-//! The program that writes the samples of a probe, with the frames of an interpreter. The kernel gives such a program the registers in
-//! place of the probe's record, so the program makes the record.
+//! The program that writes the samples of a probe, with the frames of an interpreter. The kernel gives such a program the
+//! registers in place of the probe's record, so the program makes the record.
 
 use perf_prof_events::event::EventType;
 use perf_prof_format::tracefs::{EventFormat, Filter};
@@ -14,10 +14,11 @@ use crate::{
     select::Selection,
 };
 
-/// The place on the stack of the address of the registers.
+/// The place on the stack that holds the address of the registers.
 const KEPT_CONTEXT: Place = Place { base: Register::Frame, offset: -136 };
 
-/// The registers, in the order of `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), with the names that definitions of probes use.
+/// The registers, in the order of `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), with the names that definitions of
+/// probes use.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: &[&str] = &[
     "r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip",
@@ -43,14 +44,16 @@ struct ProbeField {
     value: FieldValue,
 }
 
-/// Returns whether a program can write the samples of a probe: one of a process that fires at its place, with arguments in registers only.
-/// It could not wait for memory as the kernel does, and the address of the function is not in the registers when it returns.
+/// Returns whether a program can write the samples of a probe. The probe must be in the code of a process, must not fire at
+/// a function's return, and may only have arguments that are registers or constants. For an argument in memory, a program
+/// could not wait until the memory is loaded, as the kernel does. At a function's return, the registers do not contain the
+/// function's address.
 pub fn can_write_samples(format: &EventFormat, definition: &ProbeDefinition) -> bool {
     definition.places.iter().all(|place| fields(format, definition, &place.arguments).is_some())
 }
 
-/// Returns the program that writes the samples of a probe. All places of the definition have the same arguments. `filter` is the filter of
-/// the selector.
+/// Returns the program that writes the samples of a probe. All places of the definition have the same arguments. `filter`
+/// is the filter of the selector.
 pub fn probe_program(
     event: &EventType,
     definition: &ProbeDefinition,
@@ -95,7 +98,8 @@ pub fn probe_program(
     code.here(leave);
     leave_value(&mut code);
     code.here(done);
-    // The definition is perf-prof's own, and its event has no ring. So the kernel need not make the sample.
+    // Only perf-prof uses this definition of the probe, and the event of the probe has no ring. So the kernel need not make
+    // the sample.
     code.exit(0);
     Ok(StringProgram { program: code.program(), record_bytes: record_bytes(format), values: PREEMPTED_VALUES })
 }
@@ -132,7 +136,7 @@ fn field(format: &EventFormat, name: &str, value: FieldValue) -> Option<ProbeFie
     Some(ProbeField { offset: i16::try_from(field.offset).ok()?, size, value })
 }
 
-/// Returns whether a type of the kernel's probes is the one of a whole number, as `u32`.
+/// Returns whether a type in the kernel's syntax of probes is an integer type, such as `u32`.
 fn is_number(type_name: &str) -> bool {
     let bits = type_name.strip_prefix(['u', 's', 'x']);
     bits.is_some_and(|bits| ["8", "16", "32", "64"].contains(&bits))

@@ -25,9 +25,9 @@ pub(super) enum RangeOf {
 /// Which values numbers can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// They can be negative.
+    /// Whether the numbers can be negative.
     pub is_signed: bool,
-    /// They can have more than 32 bits.
+    /// Whether the numbers can have more than 32 bits.
     pub is_wide: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Row {
     pub amount: Amount,
     /// When the row was added, on the clock `CLOCK_MONOTONIC`.
     pub first: u64,
-    /// The call chain in the key. Its part of `key` is `Missing`.
+    /// The call chain in the key. The part of `key` for the call chain is `Missing`.
     pub chain: Option<ChainAt>,
 }
 

@@ -45,11 +45,11 @@ pub const NOW: i16 = KEPT - 8;
 pub const DURATION: Number = Number::Kept { offset: KEPT, is_signed: false, is_wide: true };
 /// The place of the generation on the stack. The generation is a number that changes with each loss of events.
 pub const GENERATION: i16 = KEPT + 8;
-/// Where the kept values start, and where they must end. The state of a task follows.
+/// Where the kept values start, and where they must end. The state of a task follows the kept values.
 const FIRST_KEPT: i16 = KEPT + 16;
 const LAST_KEPT: i16 = OTHER_KEY - 24;
 
-/// For spans whose task depends on more than the begin, the end and the key.
+/// The reason for spans whose task depends on more than the begin, the end and the key.
 const UNKNOWN_TASK: Unsuited = Unsuited::Spans("BPF programs cannot know the task of its spans");
 
 /// A span that is added up in the kernel.
@@ -63,7 +63,7 @@ pub struct LoweredSpan {
     pub min: u64,
     /// The task of a span when it ends; `None` if programs do not need it.
     pub task: Option<LoweredTask>,
-    /// What happens to events while perf-prof itself runs.
+    /// Whether events count that happen while perf-prof itself runs.
     pub own: OwnEvents,
     /// What is added up when a span ends. `selected` is the filter of the span.
     pub table: Lowered,
@@ -96,7 +96,8 @@ pub struct LoweredTask {
 pub enum OwnEvents {
     /// They do not count.
     LeftOut,
-    /// They count, because they are not perf-prof's own: they interrupt it, or the task of their span caused them earlier.
+    /// They count, because they are not perf-prof's own: they interrupt perf-prof, or the task of their span caused them
+    /// earlier.
     Counted,
 }
 
@@ -105,9 +106,9 @@ pub enum OwnEvents {
 pub enum TaskUse {
     /// Nothing.
     Unused,
-    /// Whether it is a task of perf-prof.
+    /// Whether the task is one of perf-prof's.
     Own,
-    /// Its thread id and process id.
+    /// The thread id and the process id of the task.
     Ids,
 }
 

@@ -1,5 +1,5 @@
-//! The values of spans that keys, sums and filters read. They come from the event that ends the span, or are kept from the
-//! event that began it.
+//! The values of spans that keys, sums and filters read. The values come from the event that ends the span, or are kept
+//! from the event that began the span.
 
 use std::sync::Arc;
 

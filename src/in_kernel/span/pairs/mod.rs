@@ -169,7 +169,7 @@ impl Writer<'_> {
             look_up(code, OPEN_KEY);
             code.jump_if(Condition::Equal, Register::R0, 0, no_begin);
             code.copy(BEGIN, Register::R0);
-            // The end of a call does not end another call.
+            // Only the end of this call ends the open call: the numbers of both must be equal.
             code.load(Size::Double, Register::R1, BEGIN.at(ID));
             code.store(Size::Double, call_number(), Register::R1);
             code.load(Size::Double, Register::R2, SystemCall::id());

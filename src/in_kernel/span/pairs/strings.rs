@@ -82,13 +82,13 @@ impl<'a> Strings<'a> {
         self.keep_name(code);
     }
 
-    /// Writes code that keeps the addresses of the files that a call refers to when it begins. It jumps to `done` if there
-    /// are none.
+    /// Writes code that keeps the addresses of the files to which a call refers at its begin. The code jumps to `done` if
+    /// there are no such files.
     fn keep_files(&self, code: &mut Code, types: &PathTypes, done: Label) {
         for slot in 0..SLOTS {
             code.store_number(Size::Double, kept_file(slot), 0);
         }
-        // In 32-bit programs, these numbers are those of other calls.
+        // In 32-bit programs, these numbers stand for other calls.
         Registers::jump_if_of_32_bits(code, kept(REGISTERS), done);
         look_up_paths(code, done);
         look_up_call(code, PairLayout::ID);
@@ -96,7 +96,7 @@ impl<'a> Strings<'a> {
         keep_files(code, types, kept_file(0), |at| Registers::argument(kept(REGISTERS), at));
     }
 
-    /// Writes code that copies these addresses from the kept begin.
+    /// Writes code that copies the addresses of the call's files from the kept begin.
     pub fn take_files(&self, code: &mut Code) {
         if self.types.is_none() {
             return;
@@ -230,7 +230,7 @@ fn kept_file(slot: usize) -> Place {
     kept(KEPT_BYTES as i16).after(8 * slot)
 }
 
-/// Writes code that keeps the path of the file descriptor that a call closes. The files of the call are known.
+/// Writes code that keeps the path of the file descriptor that a call closes. The files of the call were found before.
 fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
     code.load(Size::Double, Register::R1, SystemCall::id());
     code.jump_if(Condition::NotEqual, Register::R1, closes(), done);

@@ -77,7 +77,7 @@ fn possible(prepared: &Prepared, events: Vec<Happened>, seed: u64) -> Vec<Happen
     events.into_iter().filter_map(change).collect()
 }
 
-/// A span is known by its key and its duration: no two spans have the same.
+/// The test recognizes a span by its key and its duration: no two spans have the same key and the same duration.
 #[test]
 fn no_span_is_made_of_two_events_between_which_one_was_missed() {
     for (selector, key) in [
@@ -111,7 +111,7 @@ fn no_span_is_made_of_two_events_between_which_one_was_missed() {
     }
 }
 
-/// Some switches of a CPU are reported to nobody. The next switch shows that they are missing.
+/// No program is called for some switches of a CPU. The next switch shows that they are missing.
 #[test]
 fn switches_that_do_not_follow_on_each_other_count_as_unseen() {
     let prepared = prepare("offcpu");

@@ -252,7 +252,7 @@ fn the_end_of_another_call_ends_nothing() {
     assert!(one_call(&mut programs, 15, -1).is_some());
     let SpanCounters { opened, ended, dropped, without_begin, .. } = programs.counts();
     assert_eq!((opened, ended, dropped, without_begin), (4, 1, 3, 3));
-    // If a thread exits in a call, its begin is removed.
+    // If a thread exits in a call, the begin of the call is removed.
     let running = Running { process: 50, thread: 101, cpu: 1 };
     programs.run(&Call { is_end: false, id: 0, words: [0; 6], is_of_32_bits: false, running, time: 5000 });
     assert_eq!(programs.machine.open.len(), 1);

@@ -78,7 +78,7 @@ pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
     code.store_number(Size::Word, SCRATCH.base.at(SCRATCH.offset + 4), 0);
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
-    // Until the id is found, its place contains the hash.
+    // Until the id is found, the place `id` contains the address of the hash.
     code.store(Size::Double, id, Register::R0);
     find_id(code, chains, id, refused);
     code.store(Size::Double, id, Register::R0);
@@ -94,7 +94,7 @@ fn take(code: &mut Code, Chains { kernel, user, most }: Chains, refused: Label) 
         code.address(Register::R2, BUFFER.at(FRAMES));
         get_stack(code, 0, most);
     }
-    // No other program runs on this CPU at the same time, so the buffer can hold numbers.
+    // No other program runs on this CPU at the same time, so the code can keep numbers in the CPU's buffer.
     code.store(Size::Double, BUFFER.at(LENGTHS), Register::R0);
     if user {
         let (no_room, taken) = (code.label(), code.label());
@@ -134,8 +134,8 @@ fn get_stack(code: &mut Code, flags: u64, most: i32) {
     code.operate(Operation::And, Register::R0, MOST_BYTES);
 }
 
-/// Writes code that writes the words before the frames. `R0` is the size of the process's frames, and then the size of all
-/// frames. A chain without frames of a process is the same for all processes.
+/// Writes code that writes the words before the frames. Before this code, `R0` is the size of the process's frames, and
+/// after it, `R0` is the size of all frames. A chain without frames of a process is the same for all processes.
 fn note_process(code: &mut Code, has_user: bool, refused: Label) {
     code.load(Size::Double, Register::R1, BUFFER.at(LENGTHS));
     code.store_number(Size::Double, BUFFER.at(SINCE), 0);

@@ -65,7 +65,7 @@ fn comparison(format: &EventFormat, samples: &[Vec<u8>], chosen: &mut Chosen) ->
         ];
         return Some(format!("{name} {}", chosen.one(&patterns)));
     }
-    // A filter compares the whole field, by its type. For an unsigned field, it takes no negative number.
+    // A filter compares the whole field, by its type. For an unsigned field, a filter accepts no negative number.
     let number = match value {
         Value::Bool(on) => i64::from(on),
         Value::Int(number) if field.signed => number,

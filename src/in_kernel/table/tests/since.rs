@@ -1,4 +1,4 @@
-//! Checks what a second reading of rows returns that programs go on adding to.
+//! Checks what the second of two readings returns if programs go on adding to the rows.
 
 use perf_prof_events::aggregate::{Amount, Buckets, Definition, Measure};
 use proptest::prelude::*;
@@ -10,7 +10,8 @@ fn shape(measure: Measure) -> Shape {
     code_of("sched:sched_stat_runtime", &definition).unwrap().1
 }
 
-/// Returns the value of a row to which these numbers were added. Of the last one, only some of the words may be there.
+/// Returns the value of a row to which the numbers `complete` were added. Of the number in `partial`, only the words that
+/// its flags name were added.
 fn value(shape: &Shape, complete: &[u64], partial: Option<(u64, [bool; 3])>) -> Vec<u8> {
     let (last, [has_count, has_sum, has_high]) = partial.unwrap_or((0, [false; 3]));
     let added = |is_there: bool, number: u64| if is_there { number } else { 0 };
