@@ -18,9 +18,9 @@ pub struct CallPairs {
 
 /// A span whose system calls are paired in the kernel.
 pub struct PairedSpan {
-    /// The index of its event type.
+    /// The index of the span's event type.
     pub event: usize,
-    /// Its programs.
+    /// The span's programs.
     pub in_kernel: PairsInKernel,
     /// Splits the program's record of a call into the samples of its begin and its end.
     pub splitter: PairSplitter,

@@ -16,7 +16,7 @@ pub struct UnnamedRows {
     pub target: usize,
     /// The rows.
     pub rows: Vec<Row>,
-    /// Their call chains, by id.
+    /// The call chains of the rows, by id.
     pub chains: HashMap<u64, AddressChain>,
     /// How to convert times of these rows to the clock of records.
     pub clock: ProgramClock,

@@ -62,8 +62,8 @@ pub struct KernelTable {
     pub target: usize,
     /// The span whose occurrences are added up, and the context of its run.
     pub span: Option<(Arc<Span>, Arc<Context>)>,
-    /// The task that owns each event. If it is the running task, the events that are missed while perf-prof reads the
-    /// table are perf-prof's own.
+    /// The task that owns each event. If the owner is the running task, the events that are missed while perf-prof reads
+    /// the table are perf-prof's own.
     pub owner: Owner,
     /// The number of events that the programs have missed and that do not count as lost: events before the run, and
     /// perf-prof's own events.
@@ -84,7 +84,7 @@ pub struct KernelTables {
     tables: Vec<KernelTable>,
     targets: Vec<SharedGroups>,
     selected: SelectedTasks,
-    /// The number of events that the programs that follow tasks had missed when the run began.
+    /// The number of events that the programs for following tasks had missed when the run began.
     missed_by_tasks: u64,
     budget: Option<Budget>,
     /// The memory that all tables in the kernel use, for the budget of the run.
@@ -364,7 +364,7 @@ fn hand_over(table: &mut Groups, rows: &[Row], budget: Option<&Budget>) {
     table.merge(&read);
 }
 
-/// Reports the first error of reading a table. Its rows are not lost: a later reading gets them.
+/// Reports the first error of reading a table. The rows of this table are not lost: a later reading gets them.
 fn report(has_failed: &mut bool, error: &CallError) {
     if !std::mem::replace(has_failed, true) {
         output::say(format_args!(

@@ -49,7 +49,7 @@ impl LossReport {
     }
 
     /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if the last
-    /// one was at least a second ago. `side_band` returns the total number of lost side-band records of each ring, or
+    /// message was at least a second ago. `side_band` returns the total number of lost side-band records of each ring, or
     /// `None` if it is not known. Side-band records are not events, so they are not reported.
     pub fn add(&mut self, losses: &[u64], side_band: impl FnOnce() -> Option<Vec<u64>>, now: Instant) {
         self.records.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
@@ -141,8 +141,8 @@ fn lost_by_cpu(ring_cpus: &[Option<u32>], stats: &Stats) -> String {
     let lossy = ring_cpus.iter().zip(&per_ring).filter(|&(_, &(_, lost))| lost != 0);
     let lossy: Option<Vec<(u32, u64)>> = lossy.map(|(cpu, &(_, lost))| Some(((*cpu)?, lost))).collect();
     let Some(lossy) = lossy.filter(|lossy| !lossy.is_empty()) else { return String::new() };
-    // Some recordings contain one number for the lost samples and other lost records of a CPU. Such a number is not
-    // shown.
+    // Some recordings contain one number for both the lost samples and the other lost records of a CPU. Such a number is
+    // not shown.
     let of_others = lossy.iter().map(|(_, lost)| lost).sum::<u64>() != stats.total_lost();
     let named = lossy.iter().take(NAMED);
     let mut places: Vec<String> = match of_others {
@@ -195,8 +195,8 @@ fn limited_and_late(by_limit: u64, late: u64, is_compat: bool) -> Vec<String> {
     if by_limit != 0 {
         lines.push(format!("{by_limit} events were not delivered because of --sampling-limit"));
     }
-    // The C implementation counts late events in its statistics. Its test suite takes every line on stderr for an
-    // error.
+    // The C implementation counts late events in its statistics. The test suite of the C implementation takes every line on
+    // stderr for an error.
     if late != 0 && !is_compat {
         lines.push(format!("{late} events arrived late and were delivered out of order"));
     }

@@ -26,7 +26,7 @@ struct State {
     met: u64,
     /// When the run updated the tables last.
     at: Option<Instant>,
-    /// The thread of the run loop; `None` while it does not run.
+    /// The thread of the run loop; `None` while the loop does not run.
     thread: Option<ThreadId>,
 }
 
@@ -56,7 +56,7 @@ impl Refresh {
         if state.at.is_some_and(|at| at.elapsed() <= max_age) {
             return Freshness::UpToDate;
         }
-        // In the thread of the run, a callback would wait for itself.
+        // A callback runs in the thread of the run, so it would wait for itself.
         if state.thread.is_none_or(|thread| thread == thread::current().id()) {
             return Freshness::AsTheyWere;
         }

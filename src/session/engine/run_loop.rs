@@ -81,8 +81,9 @@ pub enum PendingEvents {
 pub enum FinishAs {
     /// The program ends: `__exit__` is called.
     Program,
-    /// The result is merged with the results of other processes, which replay other parts of the same recording.
-    /// `__exit__` is not called here. The same for a command whose live run did not start.
+    /// The result is merged with the results of other processes, which replay other parts of the same recording. `__exit__`
+    /// is not called here. This value also stands for a command whose live run did not start, because such a command has no
+    /// result.
     Part,
     /// Like `Part`, for the last part. Derived events that other parts pass on to the next part end here.
     LastPart,
@@ -149,7 +150,7 @@ pub struct LoopState {
 struct AfterFlush {
     /// Whether `__interval__` is called.
     is_interval: bool,
-    /// The request of another thread that is fulfilled then.
+    /// The request of another thread that this work fulfills.
     request: Option<u64>,
 }
 
@@ -248,8 +249,8 @@ impl<S: Source> RunLoop<'_, S> {
         let request = self.refresh.filter(|_| may_flush).and_then(Refresh::pending);
         if is_interval || request.is_some() {
             turns.after_flush = Some(AfterFlush { is_interval, request });
-            // The flush delivers the side-band records that name the rows of this reading. For rows of a later reading,
-            // they might be missing.
+            // The flush delivers the side-band records that name the rows of this reading. For the rows of a later reading,
+            // these records might be missing.
             if self.tables.has_chains() {
                 self.tables.read(Which::All, &self.stats);
             }
@@ -263,8 +264,8 @@ impl<S: Source> RunLoop<'_, S> {
             (self.calibrate)();
         }
         if turns.after_flush.is_none() && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
-            // Name the rows of the previous reading before the next reading. Their side-band records may arrive later
-            // than the rows, but should be here now.
+            // Name the rows of the previous reading before the next reading. The side-band records for these rows may
+            // arrive later than the rows, but should be here now.
             self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
         } else if turns.check.as_mut().is_some_and(|check| check.expired(now)) {

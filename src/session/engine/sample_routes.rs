@@ -54,8 +54,8 @@ pub struct ReplayState {
     counters: FxHashMap<u64, u64>,
     /// For each attr, the number of lost samples that perf wrote at the end of the recording.
     lost: Vec<u64>,
-    /// The numbers in `lost`, by attr and ring. The ring may be wrong, because perf writes all of these records with
-    /// CPU 0.
+    /// The numbers in `lost`, by attr and ring. The ring may be wrong, because perf writes the records with these numbers
+    /// always with CPU 0.
     lost_in_ring: FxHashMap<(usize, usize), u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
@@ -139,8 +139,8 @@ pub enum LossReporting {
 }
 
 impl LossReporting {
-    /// Returns which process reports the counts if one process does the whole replay. `cpus` are the CPUs that are
-    /// replayed; `None` means all CPUs.
+    /// Returns which process reports the stored loss counts if one process does the whole replay. `cpus` are the CPUs that
+    /// are replayed; `None` means all CPUs.
     pub fn for_cpus(cpus: Option<&CpuSet>) -> LossReporting {
         if cpus.is_none() { LossReporting::Here } else { LossReporting::Never }
     }
@@ -203,9 +203,9 @@ impl Intervals {
 /// The numbers of lost samples, as perf counted them, for the selected events.
 #[derive(Clone, Debug, Default)]
 pub struct CountedLosses {
-    /// The number of each event. Empty if perf counted no losses.
+    /// The number of lost samples of each event. Empty if perf counted no losses.
     pub per_event: Vec<u64>,
-    /// The number of each ring, as far as perf stored the CPU.
+    /// The number of lost samples of each ring, as far as perf stored the CPU.
     pub per_ring: Vec<u64>,
 }
 

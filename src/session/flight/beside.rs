@@ -1,5 +1,5 @@
-//! A flight recorder beside a run. It keeps the events of the run in a thread of its own. The receiver of the run's
-//! events asks it for dumps.
+//! A flight recorder beside a run. The recorder keeps the events of the run in a thread of its own. The receiver of the
+//! run's events asks the recorder for dumps.
 
 use std::{
     path::PathBuf,
@@ -54,7 +54,7 @@ impl Prepared {
         Ok(Prepared { plan: plan.clone(), chosen })
     }
 
-    /// Starts the recorder. `command` is the pid of the run's command, if the command is the target. Returns when the
+    /// Starts the recorder. `command` is the pid of the run's command, if the command is the target. Returns as soon as the
     /// rings keep the events.
     pub fn begin(self, command: Option<u32>) -> Result<Beside> {
         let Prepared { mut plan, chosen } = self;

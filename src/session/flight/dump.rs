@@ -122,7 +122,7 @@ impl Dump {
             trigger,
             joined: 0,
             complete_from: oldest.max(from),
-            // The rings of one resize begin one after another.
+            // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
             window: from.max(began)..until,
             since: Vec::new(),
             pieces: Pieces::default(),
@@ -225,14 +225,14 @@ impl Dump {
         for (bytes, records) in self.write(&copies) {
             self.sample_size = bytes.checked_div(records).unwrap_or(self.sample_size);
         }
-        // The file `data` of a directory gets no end of a round: perf would then sort the records of this file alone.
+        // The file `data` of a directory gets no end of a round. Otherwise perf would sort the records of this file alone.
         if end == PartEnd::Mark && self.ring_streams.is_empty() {
             self.writer.mark_round();
         }
         self.tell_failure();
     }
 
-    /// Writes copies. Returns the numbers of bytes and records of each.
+    /// Writes copies. Returns the numbers of bytes and records of each copy.
     fn write(&mut self, copies: &[CopiedRing]) -> Vec<(u64, u64)> {
         let (layout, trailer, window) = (self.layout, self.trailer, self.window.clone());
         let time = |record: &[u8]| time(record, layout, trailer);
@@ -257,9 +257,9 @@ impl Dump {
         written.into_iter().flatten().map(keep).collect()
     }
 
-    /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The size of other samples gives
-    /// their approximate number. A reader takes the record for the end of a loss that began after the previous record of the
-    /// CPU, so it must come before all records that follow the loss.
+    /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The approximate number of these
+    /// samples is computed from the size of other samples. A reader takes the record for the end of a loss that began after
+    /// the previous record of the CPU, so the PERF_RECORD_LOST must come before all records that follow the loss.
     fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing) {
         let (layout, trailer) = (self.layout, self.trailer);
         let time = copied.oldest(|record| time(record, layout, trailer)).unwrap_or(self.trigger.time);
@@ -267,8 +267,8 @@ impl Dump {
         self.overwritten.extend(lost);
     }
 
-    /// Writes a PERF_RECORD_LOST for the samples that are missing in each ring that begins later than the dump. No record of
-    /// the CPU comes before it, so a reader makes no span of samples before this time.
+    /// Writes a PERF_RECORD_LOST for the samples that are missing in each ring that begins later than the dump. No record
+    /// of the CPU comes before this PERF_RECORD_LOST, so a reader makes no span of samples from before its time.
     fn note_late(&mut self, capture: &Capture) {
         for LateRing { ring, begins, missing } in std::mem::take(&mut self.late) {
             let lost = self.note_lost(capture, ring, missing, begins);

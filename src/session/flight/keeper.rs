@@ -83,7 +83,7 @@ pub struct Keeper<'a> {
     forgotten: u64,
     /// The number of lost records about tasks that was reported last.
     lost: u64,
-    /// The numbers of dumps that were written whole, and of those that were not.
+    /// The number of dumps that were written completely, and the number of dumps that could not be written.
     complete: u64,
     failed: u64,
 }
@@ -232,7 +232,7 @@ impl<'a> Keeper<'a> {
         if let Some(at) = self.next_in_rhythm.take_if(|at| now >= *at) {
             self.follow_rhythm(at, capture);
         }
-        // A signal or a command that arrived may ask for a dump of the present rings.
+        // Do not replace the rings now if a signal or a command has arrived: it may ask for a dump of the present rings.
         if self.dump.is_none()
             && !self.woken
             && let Some((rates, round)) = self.measurement.take_rates(now, &capture.written())

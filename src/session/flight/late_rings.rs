@@ -1,5 +1,5 @@
 //! The rings that begin later than the other rings of a dump, because the kernel overwrote more of their samples. Readers
-//! must not pair a sample from before this time with a sample from after it.
+//! must not pair a sample from before the begin of such a ring with a sample from after this begin.
 //!
 //! ```text
 //!   ring 0   a b c d e f       the dump begins at a
@@ -38,8 +38,8 @@ impl FirstCopy {
 }
 
 /// Returns the rings that begin later than the first sample of the dump. `from` is the start of the wanted time; 0 if all
-/// time is wanted. Then the number of missing bytes is 0, because a ring of an idle CPU may reach back for hours. `now` is the
-/// time of the copies.
+/// time is wanted. If `from` is 0, the numbers of missing bytes are 0, because a ring of an idle CPU may reach back for
+/// hours. `now` is the time of the copies.
 pub fn late_rings(copies: &[FirstCopy], from: u64, now: u64) -> Vec<LateRing> {
     let Some(first) = copies.iter().filter_map(|copy| copy.oldest).min() else { return Vec::new() };
     let start = first.max(from);

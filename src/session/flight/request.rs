@@ -18,7 +18,7 @@ use super::trigger_event::Trigger;
 /// The maximum number of events of `--trigger` that wait for the recorder. Each has a text of up to some KiB.
 const EVENTS: usize = 1024;
 
-/// The maximum number of requests that wait. Half of it is left for signals, commands and programs.
+/// The maximum number of requests that wait. Half of this number is left for signals, commands and programs.
 const ALL: usize = 2 * EVENTS;
 
 /// A request for a dump.

@@ -44,8 +44,8 @@ pub fn largest(rings: usize, memory: usize) -> usize {
     1 << share.ilog2()
 }
 
-/// Returns the size of each of `rings` rings for side-band records: with a ring for each of many threads, each thread
-/// writes few of these records.
+/// Returns the size of each of `rings` rings for side-band records. If there are many rings, each is small: then each ring
+/// belongs to a thread, and a thread writes few of these records.
 pub fn of_side_band(rings: usize) -> usize {
     let share = (ALL_SIDE_BAND / rings.max(1)).clamp(4 * page_size(), SIDE_BAND);
     1 << share.ilog2()
@@ -99,11 +99,11 @@ pub struct Adapted {
     pub are_final: bool,
 }
 
-/// Makes the rings larger if these rates require it: after the first measurement in silence, later with a message.
-/// Larger rings are empty at first. But the rings before them kept less than `before`, so little is lost.
+/// Makes the rings larger if these rates require it: after the first measurement in silence, later with a message. Larger
+/// rings are empty at first. But the smaller rings kept less than `before`, so little is lost.
 pub fn adapt(rates: &[f64], (round, before, memory): (Round, Duration, usize), capture: &mut Capture) -> Adapted {
     match (round, fit(rates, &capture.overwritten_sizes(), before, memory)) {
-        // After the first measurement, the rings get their reserve also if they keep enough without it.
+        // After the first measurement, the rings get the size with `HEADROOM`, even if they are large enough without it.
         (Round::First, _) => {}
         (Round::Later, Fit::Enough) => return Adapted::default(),
         (Round::Later, Fit::Largest) => return Adapted { are_final: true, ..Adapted::default() },
@@ -160,7 +160,8 @@ pub fn say_sizes(sizes: &[usize], folder: Option<&DumpFolder>) {
     let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
     let what = if count == 1 { "ring keeps" } else { "rings keep" };
     let kept = recorder::bytes(total as u64);
-    // `-o NAME` without a slash is a file in the working directory if there is no such folder. The whole path shows it.
+    // `-o NAME` without a slash is a file in the working directory if there is no such folder. So the message shows the
+    // whole path.
     let absolute = |folder: &DumpFolder| path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
     let place = folder.map(|folder| format!("; dumps go into the folder '{}'", absolute(folder).display()));
     output::say(format_args!("{count} {what} the newest {kept} of events{}", place.unwrap_or_default()));

@@ -1,5 +1,5 @@
-//! The state of tasks, mappings, code and cgroups, in bounded memory. Each dump begins with it, so that all samples in
-//! the dump get their names.
+//! The state of tasks, mappings, code and cgroups, in bounded memory. Each dump begins with this state, so that all samples
+//! in the dump get their names.
 //!
 //! Records that are newer than the oldest samples are kept unchanged: a task that has exited may have samples from
 //! before its exit. Of older records, only the resulting state is kept: an exited task is removed, and a new mapping
@@ -55,7 +55,8 @@ struct State {
     /// Loaded BPF programs, by id.
     programs: BTreeMap<u32, Box<[u8]>>,
     cgroups: BTreeMap<u64, Box<[u8]>>,
-    /// The number of mappings so far. It gives each mapping its place in the order in which they were made.
+    /// The number of mappings so far. This number gives each mapping its place in the order in which the mappings were
+    /// made.
     mapped: u64,
     /// The approximate memory, in bytes.
     bytes: usize,

@@ -1,5 +1,5 @@
-//! The event `perf-prof:trigger` in a dump. Its sample says when and why the dump was made. It looks like a tracepoint,
-//! so all readers of recordings show it.
+//! The event `perf-prof:trigger` in a dump. Its sample says when and why the dump was made. The event looks like a
+//! tracepoint, so all readers of recordings show it.
 
 use perf_prof_format::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_attr},

@@ -100,7 +100,7 @@ struct Attempt {
     tables: KernelTables,
     /// The events that are added up in the kernel.
     in_kernel: Vec<usize>,
-    /// The opened events that need no samples because of this.
+    /// The opened events that need no samples, because they are added up in the kernel.
     opened: Vec<usize>,
     /// The spans whose system calls are paired in the kernel.
     paired: Vec<usize>,
@@ -156,8 +156,8 @@ impl OpenEvents<'_> {
         if self.workload.is_some() || !first.opened.iter().any(leaves_out_threads) {
             return Ok(first.tables);
         }
-        // The programs contain the ids of perf-prof's threads, and this call adds a thread. So the programs are made
-        // again. A command as target has none of these threads.
+        // The programs contain the ids of perf-prof's threads, and this call adds a thread. So the programs are made again.
+        // This is not needed if the target is a command, because none of these threads belongs to the command.
         capture.start_reader()?;
         let second = self.attempt(uses, &requests, &target);
         first.tables.close();
@@ -212,7 +212,7 @@ impl OpenEvents<'_> {
         let refused = |event: usize, refusal: &Refusal| {
             kernel_target::refused(&self.types[event], "added up", refusal, self.plan.verbosity)
         };
-        // A span consists of events of several tasks.
+        // A span has no owner, because it consists of events of several tasks.
         let owner = |event: usize| requests.get(event).map_or(Owner::NoTask, |request| request.owner);
         match selected {
             Ok(selected) => {
@@ -345,8 +345,8 @@ impl OpenEvents<'_> {
         KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target }
     }
 
-    /// Returns which events of a tracepoint are added up. The program leaves out perf-prof's own events here, because
-    /// no reader does.
+    /// Returns which events of a tracepoint are added up. The program leaves out perf-prof's own events here, because no
+    /// reader gets these events.
     fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
         let target = self.kernel_target(target);
         Ok(Selection { own: target.own(format, request)?, ..target.selection(Some(format), request)? })

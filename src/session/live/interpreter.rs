@@ -9,7 +9,8 @@ use perf_prof_system::{output, procfs};
 
 use super::select::Selected;
 
-/// The members that samples have if a program writes them. The kernel knows the others only when it samples the event itself.
+/// The members that samples have if a program writes them. The kernel knows other members only when it samples the event
+/// itself.
 const MEMBERS: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_IP
     | PERF_SAMPLE_TID
@@ -24,14 +25,14 @@ const MEMBERS: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_REGS_INTR
     | PERF_SAMPLE_CGROUP;
 
-/// Returns whether a program can write the samples of an event that is no tracepoint. Programs would see breakpoints of all processes
-/// that have something at the address.
+/// Returns whether a program can write the samples of an event that is no tracepoint. Breakpoints are excluded, because a
+/// program would see the accesses of all processes that have something at the address.
 pub fn can_be_written(request: &EventRequest) -> bool {
     request.samples.sample_type & !MEMBERS == 0 && request.event.kind != PERF_TYPE_BREAKPOINT
 }
 
-/// Returns whether a program can write the samples of a tracepoint or of a probe. What others have defined as a probe looks like a
-/// tracepoint, but the kernel runs other programs there.
+/// Returns whether a program can write the samples of a tracepoint or of a probe. A probe that another program has defined
+/// looks like a tracepoint, but the kernel runs another type of BPF programs there.
 pub fn can_be_written_at(format: &EventFormat, request: &EventRequest) -> bool {
     let is_probe = ["__probe_ip", "__probe_func"].iter().any(|field| format.field(field).is_some());
     !is_probe || request.definition.as_ref().is_some_and(|definition| can_write_samples(format, definition))
@@ -48,14 +49,15 @@ pub fn written(request: &EventRequest) -> EventRequest {
     if let (Sampling::Frequency(frequency), true) = (request.sampling, is_clock)
         && frequency <= most
     {
-        // So does the kernel (`perf_swevent_init_hrtimer()` in kernel/events/core.c). Samples that programs write have no period.
+        // The kernel also turns the frequency into a period (`perf_swevent_init_hrtimer()` in kernel/events/core.c).
+        // Samples that programs write have no period.
         request.sampling = Sampling::Period(1_000_000_000 / frequency.max(1));
     }
     request
 }
 
-/// Says which events have no frames of Python functions, although the user wants them. The end of a span needs none. Fails if no event has
-/// them.
+/// Says which events have no frames of Python functions, although the user wants them. The end of a span needs no such
+/// frames. Fails if no event has such frames.
 pub fn tell_missing(selected: &[Selected], derived: &[Derived]) -> Result<()> {
     let has_frames = |at: usize| selected[at].format.has_interpreter_frames();
     let is_of_others = |at: usize| {

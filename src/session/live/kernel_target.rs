@@ -56,11 +56,12 @@ impl<T: fmt::Display> From<T> for Reason {
 }
 
 impl KernelTarget<'_> {
-    /// Returns which events are selected. They include perf-prof's own events. `format` is `None` if the event has no fields.
+    /// Returns which events are selected. The selected events include perf-prof's own events. `format` is `None` if the
+    /// event has no fields.
     pub fn selection(&self, format: Option<&EventFormat>, request: &EventRequest) -> Result<Selection, Reason> {
         let has_tasks = matches!(self.target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
-        // The kernel gives these events to two tasks: the running task, and the task in the event's fields. So the
-        // program would run twice for one event.
+        // The kernel gives the events that `names_task` recognizes to two tasks: the running task, and the task in the
+        // event's fields. So the program would run twice for one event.
         let names_task = |format: &EventFormat| {
             &*format.system == "sched"
                 && ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start))
@@ -91,8 +92,8 @@ impl KernelTarget<'_> {
         let chains = self.capture.callchain;
         let of_kernel = chains.how == CallGraph::FramePointer && chains.live_python() == InterpreterFrameUse::No;
         let Callchain { kernel, user, max_stack } = request.callchain.filter(|_| of_kernel)?;
-        // The samples of these events contain the registers of the process, so they have no kernel frames
-        // (perf_syscall_enter() in kernel/trace/trace_syscalls.c). A program gets other registers.
+        // The samples of the tracepoints of system calls contain the registers of the process, so they have no kernel
+        // frames (perf_syscall_enter() in kernel/trace/trace_syscalls.c). A program gets other registers.
         let has_kernel = &*format.system != "syscalls";
         Some(Chains {
             kernel: has_kernel && kernel == Frames::Sampled,
@@ -101,7 +102,7 @@ impl KernelTarget<'_> {
         })
     }
 
-    /// Returns how a program recognizes perf-prof's own events of this format. It leaves them out.
+    /// Returns how a program recognizes perf-prof's own events of this format. The program leaves these events out.
     pub fn own(&self, format: &EventFormat, request: &EventRequest) -> Result<Own, Reason> {
         let own = std::process::id();
         let nothing = Own { owner: request.owner, ..Own::NOTHING };
@@ -167,7 +168,8 @@ impl KernelTarget<'_> {
         let (fork, free, rename) = (fork?, free?, self.format("task", "task_rename")?);
         selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
         if let (FirstTasks::These(processes), Target::UntilExit(_)) = (&first, self.target) {
-            // Spans are selected by their threads. The programs add threads that start later.
+            // Spans are selected by their threads, so add the threads that exist now. The programs add the threads that
+            // start later.
             selected.also_select(&threads_of(processes))?;
         }
         Ok(selected)
@@ -210,7 +212,8 @@ pub fn event_registers(format: &EventFormat) -> Option<EventRegisters> {
     may_be_known.then(|| *REGISTERS.get_or_init(|| EventRegisters::of(&read_btf(EventRegisters::needs))))?
 }
 
-/// Returns the kernel's types that programs need for frames of interpreters. They never change, and reading them takes a while.
+/// Returns the kernel's types that programs need for frames of interpreters. The types never change, and reading them takes
+/// a while.
 fn frame_types() -> (Option<NumberIterator>, Option<IdOffsets>) {
     static TYPES: OnceLock<(Option<NumberIterator>, Option<IdOffsets>)> = OnceLock::new();
     *TYPES.get_or_init(|| {
@@ -252,14 +255,14 @@ fn all_own_threads() -> Vec<u32> {
     own_threads::list().into_iter().chain(of_process).collect::<BTreeSet<u32>>().into_iter().collect()
 }
 
-/// Returns the threads of processes that exist.
+/// Returns the threads that these processes have now.
 fn threads_of(processes: &[u32]) -> Vec<u32> {
     processes.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect()
 }
 
 /// Returns the reason why the kernel refused the programs of an event. `done` says what perf-prof does with the event
-/// instead. A refusal by the verifier is a defect of perf-prof. So it is always printed, unless the kernel is locked
-/// down.
+/// instead. A refusal by the verifier is a defect of perf-prof. So such a refusal is always printed, unless the kernel is
+/// locked down.
 pub fn refused(event: &EventType, done: &str, refusal: &Refusal, verbosity: Verbosity) -> Reason {
     let is_defect = verbosity > Verbosity::Quiet && !lockdown::hides_kernel_memory();
     if let (Refusal::Verifier(log), true) = (refusal, is_defect) {

@@ -61,9 +61,9 @@ struct PreparedPair {
 }
 
 impl UnopenedEvents<'_> {
-    /// Attaches the programs of the spans that can be paired in the kernel. Changes the requests of their events: a
-    /// program writes the samples. Nobody else could write them once the events are open, so the programs are attached
-    /// before.
+    /// Attaches the programs of the spans that can be paired in the kernel. Changes the requests of the spans' events, so
+    /// that a program writes the samples. Once the events are open, only a program can write these samples. So the programs
+    /// are attached before the events are opened.
     pub fn prepare_pairs(&self, selected: &mut [Selected]) -> Result<PreparedPairs> {
         let mut prepared = PreparedPairs::default();
         if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {
@@ -88,7 +88,7 @@ impl UnopenedEvents<'_> {
         Ok(prepared)
     }
 
-    /// Attaches the programs of a span. `tasks` are those of the target, or nothing if there is no target yet.
+    /// Attaches the programs of a span. `tasks` are the tasks of the target; `None` if they were not selected yet.
     fn prepared(
         &self,
         Derived { span, inputs }: &Derived,
@@ -168,12 +168,12 @@ impl PreparedPairs {
         self.pairs.iter().map(|pair| pair.event)
     }
 
-    /// Gives up the spans that the kernel adds up.
+    /// Gives up the spans for which `is_paired` returns false, because the kernel adds them up.
     pub fn retain(&mut self, is_paired: impl Fn(usize) -> bool) {
         self.pairs.retain(|pair| is_paired(pair.event));
     }
 
-    /// Lets the programs write to the events, which are open in `capture`. `types` are their types.
+    /// Lets the programs write to the events, which are open in `capture`. `types` are the types of the events.
     pub fn start(self, types: &[EventType], capture: &Capture) -> Result<CallPairs> {
         let mut spans = Vec::new();
         for PreparedPair { event, inputs: [enter, exit], in_kernel } in self.pairs {

@@ -80,7 +80,7 @@ pub fn cgroups(names: &[String]) -> Result<Vec<PathBuf>, CgroupError> {
     names.iter().map(|name| cgroup::resolve(name)).collect::<Result<Vec<_>, _>>().map(|found| found.concat())
 }
 
-/// Returns the folder of the cgroup with this name. Fails if it is a pattern with several cgroups.
+/// Returns the folder of the cgroup with this name. Fails if the name is a pattern that matches several cgroups.
 fn only_cgroup(name: &str) -> Result<PathBuf> {
     let mut found = cgroup::resolve(name)?;
     match found.len() {
@@ -345,8 +345,8 @@ pub fn open_with_rings_that_fit<T>(
     }
 }
 
-/// Returns whether the mappings of processes have to be reported. They are needed only if samples have user addresses, or frames of
-/// interpreters, which are found in mapped files.
+/// Returns whether the mappings of processes have to be reported. They are needed only if samples have user addresses, or
+/// frames of interpreters, which are found in mapped files.
 pub fn mappings(plan: &plan::Capture, requests: &[EventRequest]) -> Mappings {
     let stack = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
     let has_user_frames = |request: &EventRequest| {
@@ -410,9 +410,9 @@ fn writer(event: &Selected) -> Result<Writer> {
     Ok(Writer::Program)
 }
 
-/// Returns the task that an event belongs to. An event of the scheduler belongs to the task in its field `pid`, because
-/// it happens while another task runs: for example, when the task is woken up. Interrupts and moves between cgroups belong
-/// to no task. Otherwise interrupts of perf-prof and the moves that it makes would be left out.
+/// Returns the task that an event belongs to. An event of the scheduler belongs to the task in its field `pid`, because the
+/// event happens while another task runs: for example, when the task is woken up. Interrupts and moves between cgroups
+/// belong to no task. Otherwise interrupts of perf-prof and the moves that it makes would be left out.
 fn owner(event: &Selected) -> Owner {
     let Some(format) = event.format.tracepoint() else { return Owner::Task };
     match &*format.system {
@@ -423,8 +423,8 @@ fn owner(event: &Selected) -> Owner {
     }
 }
 
-/// Returns whether an event happens in interrupts only. Samples say whether they were taken in an interrupt, but some kernels do
-/// not let BPF programs know it.
+/// Returns whether an event happens in interrupts only. Samples say whether they were taken in an interrupt, but some
+/// kernels do not let BPF programs know it.
 fn is_interrupt(format: &EventFormat) -> bool {
     const OF_TIMERS: [&str; 4] =
         ["hrtimer_expire_entry", "hrtimer_expire_exit", "timer_expire_entry", "timer_expire_exit"];
@@ -475,7 +475,8 @@ mod tests {
         assert_eq!(kept(&["/c", "/c/a"]), folders(&["/c"]));
     }
 
-    /// Otherwise a user who may lock only little memory would have to specify a ring size for every recording.
+    /// If rings did not become smaller, a user who may lock only little memory would have to specify a ring size for every
+    /// recording.
     #[test]
     fn rings_become_smaller_until_they_may_be_locked() {
         let refused = |kib| {

@@ -176,7 +176,7 @@ impl Selection {
 
     /// Makes the events that are the same tracepoint share its samples, because a recording contains each event once.
     pub fn share(&mut self, plan: &Capture) -> Result<()> {
-        // Events with cgroups of their own are not the same.
+        // Events do not share samples if each of them has a cgroup of its own.
         match plan.cgroups_of_events {
             CgroupsOfEvents::OneEach => Ok(()),
             CgroupsOfEvents::All | CgroupsOfEvents::Each => sharing::share(&mut self.events, &self.derived),
@@ -216,7 +216,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Adds the frames of Python functions to the events from an index on, if they have call chains with them.
+    /// Adds the frames of Python functions to the events from the index `from` on, if the call chains of these events
+    /// contain such frames.
     fn add_interpreter_frames(&mut self, plan: &Capture, spec: &EventSpec, from: usize) -> Result<()> {
         let has_chain = plan.callchain.every_event == Switch::On || spec.attrs.stack == Stack::On;
         match has_chain && plan.callchain.live_python() != InterpreterFrameUse::No {
@@ -445,7 +446,7 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
         return format!("{typed}: a probe in user space needs a file; write {typed}@\"/path/or/name\"");
     }
     let mut names: Vec<String> = all.iter().map(|(system, name)| format!("{system}:{name}")).collect();
-    // The system may be wrong and the name right.
+    // The user may have typed a wrong system and the right name.
     let elsewhere = all.iter().filter(|(_, n)| n == name).map(|(system, name)| format!("{system}:{name}"));
     let mut guesses: Vec<String> = elsewhere.collect();
     if guesses.is_empty() {

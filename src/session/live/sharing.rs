@@ -1,5 +1,5 @@
 //! Events of a recording that are the same tracepoint. A recording contains each event of the kernel once, so the
-//! tracepoint is opened once, with everything that one of them requests.
+//! tracepoint is opened once, with everything that any of these events requests.
 
 use std::{cmp::Reverse, collections::HashSet};
 
@@ -131,7 +131,7 @@ fn has_fields_of(one: &Selected, other: &Selected) -> bool {
     other.fields().iter().all(|field| is_in_one(&field.name, field.offset))
 }
 
-/// Returns a filter that passes what one of the filters passes. `None` passes everything.
+/// Returns a filter that passes each sample that at least one of the filters passes. `None` passes everything.
 fn union_of_filters<'a>(filters: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
     let mut all: Vec<&str> = filters.collect::<Option<_>>()?;
     let mut seen = HashSet::new();
@@ -143,7 +143,7 @@ fn union_of_filters<'a>(filters: impl Iterator<Item = Option<&'a str>>) -> Optio
     (union.len() <= LONGEST_FILTER).then_some(union)
 }
 
-/// Adds to the request of each opened event what the events that share its samples request.
+/// Adds to the request of each opened event what the events that share the samples of this event request.
 pub fn merge(requests: &mut [EventRequest], selected: &[Selected]) {
     for opened in 0..selected.len() {
         let sharing: Vec<usize> = sharing(selected, opened).collect();
@@ -173,7 +173,8 @@ pub fn merge(requests: &mut [EventRequest], selected: &[Selected]) {
     }
 }
 
-/// Returns the indices of the events that get the samples of an opened event, if it is one.
+/// Returns the indices of the events that get the samples of the event `opened`. There are none if this event is not
+/// opened.
 fn sharing(selected: &[Selected], opened: usize) -> impl Iterator<Item = usize> {
     let gets = move |(at, event): (usize, &Selected)| (event.opened_at(at) == opened).then_some(at);
     selected.iter().enumerate().filter_map(gets)

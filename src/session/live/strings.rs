@@ -56,7 +56,7 @@ pub fn start(
     capture: &Capture,
 ) -> Result<StringWriters> {
     let of_program = |&at: &usize| {
-        // Events with another writer are not started here.
+        // If the samples of an event have another writer, its program is not started here.
         let is_own = events[at].request.writer == Writer::Kernel && requests[at].writer == Writer::Program;
         is_own && capture.outputs(at).next().is_some()
     };
@@ -123,7 +123,7 @@ fn add_at_probe(
     let mut ty = event.event_type(capture.layout(at));
     let attr = &capture.attrs()[at].attr;
     if let (Format::Tracepoint(format), PERF_TYPE_TRACEPOINT) = (&mut ty.format, attr.type_) {
-        // In a recording, the number says which event it is.
+        // In a recording, the id in a sample's raw data says to which event the sample belongs.
         Arc::make_mut(format).id = attr.config as u32;
     }
     let format = ty.format.tracepoint();

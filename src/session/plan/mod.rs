@@ -182,7 +182,7 @@ pub enum Target {
         cpus: Option<CpuSet>,
     },
     /// A command that perf-prof starts: the program and its arguments, not empty. It is forked before the events are
-    /// opened, and the run ends when it exits.
+    /// opened, and the run ends when the command exits.
     Workload(Vec<OsString>),
 }
 
@@ -278,12 +278,12 @@ impl Callchain {
         Callchain { every_event: Switch::On, user: self.user.or(all), kernel: self.kernel.or(all), python, ..self }
     }
 
-    /// Returns which frames call chains of running processes have.
+    /// Returns whether call chains of running processes have native frames, frames of Python functions, or both.
     pub fn live_python(&self) -> InterpreterFrameUse {
         self.python.unwrap_or(InterpreterFrameUse::No)
     }
 
-    /// Returns which frames call chains of a recording have.
+    /// Returns whether call chains of a recording have native frames, frames of Python functions, or both.
     pub fn recorded_python(&self) -> InterpreterFrameUse {
         self.python.unwrap_or(InterpreterFrameUse::Yes)
     }

@@ -46,8 +46,8 @@ impl Selection {
         if self.pids.is_some() { Some(RunOption::Pids) } else { of_threads }
     }
 
-    /// Returns the target of the events. Also returns a command that is not traced itself, if there is one: the run
-    /// ends when it exits.
+    /// Returns the target of the events. Also returns a command that is not traced itself, if there is one: the run ends
+    /// when this command exits.
     pub fn target(self) -> Result<(Target, Option<Vec<OsString>>), PlanError> {
         let is_of_all = self.all_cpus == AllCpus::Target;
         let given = [

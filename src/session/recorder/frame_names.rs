@@ -1,5 +1,5 @@
-//! What the frames of interpreters in the samples of a recording stand for. Names are in the processes, so the recorder reads them
-//! while it records.
+//! What the frames of interpreters in the samples of a recording stand for. The names are in the memory of the processes,
+//! so the recorder reads them while it records.
 
 use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc};
 
@@ -28,15 +28,15 @@ pub struct FrameNames {
     told: ToldFrames,
     ids: EventIds,
     types: Vec<EventType>,
-    /// Where the times of other records are.
+    /// The offset of the time in records other than samples.
     trailer: TrailerLayout,
 }
 
-/// Which processes with interpreters are asked.
+/// From which processes with interpreters the names are read.
 enum NamesOf {
-    /// Those that the recorder follows.
+    /// From the processes that the recorder follows.
     Recorder(Box<RunInterpreters>),
-    /// Those that the run follows whose samples are recorded.
+    /// From the processes that the run follows. The samples of this run are recorded.
     Run(Arc<Context>),
 }
 
@@ -68,7 +68,7 @@ impl FrameNames {
         FrameNames { processes, told: ToldFrames::default(), ids, types, trailer }
     }
 
-    /// Reads the names of the frames in the first `count` records of a batch that have none yet.
+    /// Reads the names of frames in the first `count` records of a batch, unless the names are known already.
     pub fn note(&mut self, batch: &Batch, count: usize) {
         let _held = fork_lock::hold();
         let mut left = count;
@@ -96,7 +96,7 @@ impl FrameNames {
             }
             return;
         }
-        // The run follows its processes itself.
+        // If the names come from a run, the run follows the processes itself.
         let NamesOf::Recorder(run) = &mut self.processes else { return };
         let Some(interpreters) = run.running() else { return };
         let time = self.trailer.time(record).unwrap_or(0);
@@ -128,8 +128,8 @@ impl FrameNames {
     }
 }
 
-/// Returns the section of a recording whose names are not known yet. `None` if no event has frames of interpreters. `ids` returns an
-/// id of an event.
+/// Returns the section of a recording for the frames of interpreters, still without names. `None` if no event has frames of
+/// interpreters. `ids` returns an id of an event.
 pub fn without_names(selected: &[Selected], ids: impl Fn(usize) -> Option<u64>) -> Option<RecordedFrames> {
     let has_frames = |event: &Selected| event.format.has_interpreter_frames();
     let other = |(at, event): (usize, &Selected)| {
@@ -158,7 +158,8 @@ fn recorded(interpreter: u32, frame: InterpreterFrame, told: &ToldFrame) -> Reco
 
 /// Returns what the frames of a recording stand for.
 pub fn told(frames: &RecordedFrames) -> ToldFrames {
-    // Frames share the paths of their files. So a path is looked at once, and its place in memory stands for it.
+    // Frames share the paths of their files. So each path is looked at once, and the address of its text in memory stands
+    // for the path.
     let mut files = HashMap::new();
     let told = |recorded: &RecordedFrame| {
         let RecordedFrame { pid, interpreter, frame, kind, name, file, line } = recorded;
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn what_a_replay_shows_is_what_was_recorded() {
         let file = "/srv/app.py".into();
-        // The name of a function may be empty. Such a function is shown, as it is in a run.
+        // The name of a function may be empty. Such a function is shown, as in a run.
         let hidden =
             RecordedFrame { pid: 0, kind: RecordedKind::Boundary, line: 0, ..recorded_function(3, "", &"".into()) };
         let frames = vec![recorded_function(1, "Pool.get", &file), recorded_function(2, "", &file), hidden];

@@ -71,11 +71,11 @@ pub struct Subject<'a> {
 /// An event whose samples perf-prof itself writes into a recording. It has the form of a tracepoint.
 #[derive(Clone, Debug)]
 pub struct MadeEvent {
-    /// Its attr.
+    /// The attr of the event.
     pub attr: EventAttr,
     /// The system of the tracepoint.
     pub system: &'static str,
-    /// Its format, as in tracefs.
+    /// The format of the event, as in tracefs.
     pub format: &'static str,
 }
 
@@ -392,12 +392,13 @@ impl RecordingWriter {
         let of_event = |attr: &EventAttr| attr.ids.iter().filter_map(|id| by_id.get(id)).sum::<u64>();
         let mut events: Vec<(u64, u64)> =
             self.attrs.iter().filter_map(|attr| Some((*attr.ids.first()?, of_event(attr)))).collect();
-        // The ids of the other dropped samples are not known. They are counted for the first event, so that the sum is right.
+        // The ids of the other dropped samples are not known. These samples are counted for the first event, so that the
+        // sum is right.
         let known: u64 = events.iter().map(|(_, count)| count).sum();
         events.iter_mut().take(1).for_each(|(_, count)| *count += dropped.saturating_sub(known));
         if let (Some((id, _)), 1..) = (events.first(), dropped) {
-            // A loss begins after the previous record of its ring. This loss belongs to no ring, so a record without a
-            // loss says where it begins: everything before it was written.
+            // A loss begins after the previous record of its ring. This loss belongs to no ring, so a record with a loss of
+            // 0 says where this loss begins: everything before that record was written.
             let streams = ring_streams.iter().map(|(_, stream)| stream).chain([&*self.container.stream()]);
             if let Some(since) = streams.filter_map(Stream::dropped_since).min() {
                 out.lost(0, *id, NO_CPU, since.saturating_sub(1));

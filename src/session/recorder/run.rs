@@ -159,7 +159,7 @@ pub fn run_with(
     Ok(Recorded { status, failure: recorder.finish(plan)? })
 }
 
-/// Returns where the recording is written. Fails if it cannot be there.
+/// Returns where the recording is written. Fails if the recording cannot be written there.
 fn destination(plan: &RecordPlan) -> Result<Destination> {
     let destination = match (&plan.output, &plan.threads) {
         (Output::File(path), None) => Destination::File(path.clone(), plan.compression),

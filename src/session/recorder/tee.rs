@@ -1,8 +1,8 @@
 //! A source of records that also writes each record into a recording, after the record has been delivered.
 //!
-//! The recording contains exactly the records that were delivered. If delivery ends within a batch, the recording ends
-//! at the same record. perf sorts the records with the help of PERF_RECORD_FINISHED_ROUND, the end of a round. It is
-//! written when a flush is done, whether the recording or the run loop has requested the flush.
+//! The recording contains exactly the records that were delivered. If delivery ends within a batch, the recording ends at
+//! the same record. perf sorts the records with the help of PERF_RECORD_FINISHED_ROUND, the end of a round. This record is
+//! written when a flush is done, no matter whether the recording or the run loop has requested the flush.
 
 use std::{
     collections::VecDeque,
@@ -196,8 +196,8 @@ struct Rounds {
     /// The requested flushes that are not done yet, each with the time of the request. The oldest is the first.
     asked: VecDeque<(FlushRequester, Instant)>,
     last: Instant,
-    /// True if a flush is also needed when no records were written: the names of a process can only be read while it runs, and its
-    /// start may be all that is in a ring.
+    /// True if a flush is also needed when no records were written: the names of a process can only be read while it runs,
+    /// and the records of the process's start may be all that is in a ring.
     are_flushed: bool,
 }
 
@@ -219,9 +219,9 @@ impl Rounds {
         self.asked.push_back((asker, now));
     }
 
-    /// Called when the oldest requested flush is done. Returns who requested it, and whether it ends a round. A
-    /// flush ends a round if it was requested at least [`ROUND`] after the last end of a round. Then all later records are newer than the
-    /// records before the last end of a round.
+    /// Called when the oldest requested flush is done. Returns who requested it, and whether it ends a round. A flush ends
+    /// a round if it was requested at least [`ROUND`] after the last end of a round. Then all later records are newer than
+    /// the records before the last end of a round.
     fn answered(&mut self, now: Instant) -> (FlushRequester, bool) {
         let Some((asker, at)) = self.asked.pop_front() else { return (FlushRequester::RunLoop, false) };
         let is_late = at >= self.last + ROUND;

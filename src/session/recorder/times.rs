@@ -10,9 +10,9 @@ use crate::engine::interval::Interval;
 
 /// The times that are still to come.
 pub struct Times {
-    /// `None` if the events are already on, or if only a command turns them on.
+    /// The time at which the events are turned on. `None` if they are already on, or if only a command turns them on.
     begin: Option<Instant>,
-    /// `None` if there is no such time, or if it is over.
+    /// The time at which the recording ends. `None` if there is no such time, or if it is over.
     end: Option<Instant>,
     /// The timer for lines about the use, and the use up to the last such line.
     usage: Option<(Interval, Usage)>,
@@ -39,13 +39,13 @@ impl Times {
         Times { begin, end, usage }
     }
 
-    /// Returns the next time.
+    /// Returns the next time at which something has to be done.
     pub fn next(&self) -> Option<Instant> {
         let usage = self.usage.as_ref().map(|(interval, _)| interval.next());
         [self.begin, self.end, usage].into_iter().flatten().min()
     }
 
-    /// Returns one thing that is due at `now`. The caller asks again until there is none.
+    /// Returns one thing that is due at `now`. The caller repeats the call until nothing is due.
     pub fn take_due(&mut self, now: Instant) -> Option<Due> {
         if self.begin.take_if(|at| now >= *at).is_some() {
             return Some(Due::Begin);

@@ -22,9 +22,9 @@ use perf_prof_system::{
 
 use super::container::Destination;
 
-/// The maximum time for which a thread collects records before it writes them. So few records are lost if the recorder
-/// is killed. Without this limit, a CPU with few but steady events would write late: its thread never pauses, and its
-/// buffer is full only after minutes.
+/// The maximum time for which a thread collects records before it writes them. The limit keeps the number of lost records
+/// low if the recorder is killed. Without this limit, a CPU with few but steady events would write late: its thread never
+/// pauses, and its buffer is full only after minutes.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// The results that the writer threads leave for the recorder.

@@ -1,14 +1,14 @@
-//! The state of derived events, such as spans, at the end of a part of a recording. The next part continues with it.
-//! Another process replays each part, so the parts before it have to be read in advance.
+//! The state of derived events, such as spans, at the end of a part of a recording. The next part continues with this
+//! state. Another process replays each part, so the parts before it have to be read in advance.
 //!
-//! The processes of the parts are forked one after another. Before the parent forks the next process, it reads the
-//! previous part in advance. It uses no interpreter, and reads only the samples that derived events are made of.
-//! Otherwise it selects the same records as the process of this part, so that losses come at the same place between the
+//! The processes of the parts are forked one after another. Before the parent forks the next process, it reads the previous
+//! part in advance. The parent uses no interpreter, and reads only the samples that derived events are made of. Apart from
+//! this, the parent selects the same records as the process of this part, so that losses come at the same place between the
 //! samples.
 //!
-//! The forked process is a copy of the parent, so it has the open spans and continues with them. They take no extra
-//! memory until they change. The counts of each process start at 0, and the counts of all parts are added up. Only the
-//! last part delivers the spans that are open at the end.
+//! The forked process is a copy of the parent, so it has the open spans and continues with them. The open spans take no
+//! extra memory until they change. The counts of each process start at 0, and the counts of all parts are added up. Only
+//! the last part delivers the spans that are open at the end.
 
 use std::{ops::ControlFlow, sync::Arc};
 

@@ -164,7 +164,7 @@ fn holds_samples(created: SystemTime, changed: SystemTime, (first, last): (u64, 
     }
     let offset = clock::realtime_offset(clock).ok()?;
     let [first, last] = [first, last].map(|time| (time as i64).wrapping_add(offset));
-    // The two clocks drift apart, by at most 500 ppm (adjtimex(2)).
+    // The clock of the samples and the time of day drift apart, by at most 500 ppm (adjtimex(2)).
     let drift = clock::realtime().saturating_sub(created.min(first)).max(0) / 2000 + SECOND;
     Some(created <= first.saturating_add(drift) && changed >= last.saturating_sub(drift))
 }

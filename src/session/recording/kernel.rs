@@ -1,5 +1,5 @@
-//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Missing facts come
-//! from the running kernel, but only if it is the same build, because a wrong name is worse than no name.
+//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Missing facts come from
+//! the running kernel, but only if that kernel is the same build, because a wrong name is worse than no name.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -130,7 +130,7 @@ impl RecordedKernel {
         self.list.get_or_init(|| self.read()).as_ref()
     }
 
-    /// Returns the generated code at an address: its first address, the address after its last one, its name, and the
+    /// Returns the generated code at an address: its first address, the address after its last address, its name, and the
     /// module that kallsyms states for it.
     fn generated(&self, addr: u64) -> Option<(u64, u64, String, Option<&'static str>)> {
         let generated_code = self.generated_code();
@@ -234,7 +234,7 @@ impl Kernel for RecordedKernel {
     fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
         if let Some((start, end, name, module)) = self.generated(addr) {
             let (name, module) = (name.into(), module.map(Into::into));
-            // The same values as in `machine__process_ksymbol_register()`, which calls `symbol__new()`
+            // These are the values that perf sets in `machine__process_ksymbol_register()`, which calls `symbol__new()`
             // (`tools/perf/util/machine.c`).
             return Some(PerfKernelSymbol { name, start, end, binding: 0, module });
         }

@@ -167,7 +167,7 @@ impl ReplayRun<'_> {
 }
 
 /// Reports the end of the recording's events to the sink, because spans that have not ended last until then. If delivery
-/// ended early, or if another part follows, this is not their end.
+/// ended early, or if another part follows, these spans last longer, so nothing is reported.
 fn end_open_spans(ending: Ending, last: FinishAs, sink: &mut dyn Sink, until: u64) {
     if ending.is_complete() && last != FinishAs::Part {
         sink.enter(&mut |program| program.events_ended(until));
@@ -200,7 +200,7 @@ struct ReplayWithProgress {
     warnings: Warnings,
     /// The warnings so far.
     damage: Vec<String>,
-    /// The counts of the run. They note missing records before a table of the events so far is shown.
+    /// The counts of the run. Missing records are noted there before a table of the events so far is shown.
     stats: Arc<Stats>,
     bar: Option<ProgressBar>,
 }

@@ -155,7 +155,7 @@ fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats
     Ok(inputs.into_iter().enumerate().filter(|(_, rules)| !rules.is_empty()).collect())
 }
 
-/// Fails if a source needs the events of all CPUs, but the recording has them of only some CPUs.
+/// Fails if a source needs the events of all CPUs, but the recording has the events of only some CPUs.
 fn refuse_some_cpus(spec: &EventSpec, inputs: &SpanInputs, recording: &Recording) -> Result<()> {
     let is_in_parts = |(attr, _): &(usize, Vec<usize>)| recording.is_of_some_cpus(&recording.events[*attr]);
     if inputs.iter().any(is_in_parts) {

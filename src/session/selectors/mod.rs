@@ -31,7 +31,7 @@ pub use self::{
 
 /// A built-in event source.
 pub struct BuiltIn {
-    /// Its name in selectors.
+    /// The name of the source in selectors.
     pub name: &'static str,
     /// The events that stand for the source in a recording without an event of the source's name. The first of these
     /// events that was recorded is used.

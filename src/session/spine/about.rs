@@ -70,7 +70,7 @@ pub struct RecordingFacts {
     pub path: PathBuf,
     /// The name of the recorded machine.
     pub hostname: Option<String>,
-    /// The release of its kernel.
+    /// The release of the kernel of the recorded machine.
     pub kernel: Option<String>,
     /// The times of the first and the last sample, in ns of the recording's clock.
     pub times: Option<(u64, u64)>,

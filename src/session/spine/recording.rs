@@ -89,9 +89,9 @@ impl ChosenRecording {
         Ok(chosen)
     }
 
-    /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. Commands
-    /// call it before they install signal handlers, so that Ctrl-C ends the process at once. For scripts,
-    /// [`ChosenRecording::open`] does it, because their handlers are already installed.
+    /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. Commands call
+    /// it before they install signal handlers, so that Ctrl-C ends the process at once. For scripts,
+    /// [`ChosenRecording::open`] finds them, because their handlers are already installed.
     pub fn prepare(&mut self) -> Result<()> {
         self.prepared().map(drop)
     }

@@ -4,8 +4,8 @@
 //! The count of each descriptor is scaled by its own share of the time, and then the counts are summed. The shares
 //! differ, because other users may occupy the counters of one CPU only, or count one task only.
 //!
-//! There is one exception: an event that is opened for a task on one CPU is not scaled. The kernel treats it as enabled
-//! while the task runs on other CPUs, where it is never counted.
+//! There is one exception: an event that is opened for a task on one CPU is not scaled. The kernel treats such an event as
+//! enabled while the task runs on other CPUs, where the event is never counted.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use super::metric::{self, Metric};
 pub struct Event {
     /// The name that is shown.
     pub name: String,
-    /// `type` of its attr.
+    /// The `type` of the event's attr.
     pub kind: u32,
-    /// `config` of its attr.
+    /// The `config` of the event's attr.
     pub config: u64,
     /// The contexts that are excluded from counting, such as the kernel.
     pub excluded: Excluded,

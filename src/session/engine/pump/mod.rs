@@ -447,8 +447,8 @@ impl Pump {
         self.report_ring_loss(ring, program, before, after)
     }
 
-    /// Reports losses whose records contain no CPU and no time. They end at `after`, the time of the next sample in any
-    /// ring.
+    /// Reports losses whose records contain no CPU and no time. Such losses end at `after`, the time of the next sample in
+    /// any ring.
     #[cold]
     fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
         // The loss is reported right away, so tell the program first that it begins.

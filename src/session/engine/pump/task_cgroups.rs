@@ -36,7 +36,7 @@ impl TaskCgroups {
     pub fn note(&self, event: usize, record: &[u8], context: &Context) {
         let Some(event) = self.types.get(event) else { return };
         let sample = Sample { event, record };
-        // The sample of an exiting thread may contain no ids. Its cgroup is known from earlier samples.
+        // The sample of an exiting thread may contain no ids. The cgroup of this thread is known from earlier samples.
         if let (Some(cgroup), (pid @ 0.., tid)) = (sample.cgroup(), sample.pid_tid()) {
             context.note_cgroup(cgroup, pid, tid);
         }

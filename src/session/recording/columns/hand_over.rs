@@ -15,8 +15,8 @@ use thiserror::Error;
 
 use crate::dividing::PartCounts;
 
-/// The maximum memory of all waiting batches, in bytes. It is lower if little memory is available. When it is reached,
-/// only the part whose batches the program is taking is still decoded.
+/// The maximum memory of all waiting batches, in bytes. The maximum is lower if little memory is available. When the
+/// maximum is reached, only the part whose batches the program is taking is still decoded.
 const WAITING_BYTES: usize = 24 << 20;
 
 /// A batch of rows.

@@ -25,8 +25,8 @@ const PART: u64 = 16 << 20;
 /// The minimum number of blocks of a part for each CPU. A block at the border of two parts is read for both parts, so
 /// parts must not be too small.
 const BLOCKS_OF_CPU: u64 = 8;
-/// Each part also replays the side-band records before it, so each additional part costs work. All parts together
-/// replay at most about one of these records for this many samples.
+/// Each part also replays the side-band records before it, so each additional part costs work. All parts together replay at
+/// most about one side-band record for this many samples.
 const SIDE_BAND_SHARE: u64 = 4;
 
 /// A recording that can be read in parts, because no part needs the samples of earlier parts.

@@ -161,8 +161,8 @@ impl StatCounts {
         ])
     }
 
-    /// Adds a record. If it ends a round, computes the counts of the round and returns it. Records of other types, and
-    /// records that are cut off, are ignored.
+    /// Adds a record. If it ends a round, computes the counts of the round, and returns the round. Records of other types,
+    /// and records that are cut off, are ignored.
     pub fn add(&mut self, record: &[u8]) -> Result<Option<StatRound>, StatError> {
         match record_type(record) {
             PERF_RECORD_STAT_CONFIG => self.config = StatConfig::parse(record).unwrap_or(self.config),

@@ -60,7 +60,7 @@ pub enum ArgumentError {
     NoStatic {
         /// The name.
         name: String,
-        /// The number of its arguments.
+        /// The number of the probe's arguments.
         count: usize,
     },
     /// An argument of a static probe that the kernel cannot read.
@@ -76,7 +76,7 @@ pub enum ArgumentError {
     NoAddress {
         /// The number of the argument.
         number: usize,
-        /// Its size in bytes.
+        /// The size of the argument in bytes.
         size: u8,
     },
     /// Two arguments with the same name.
@@ -175,7 +175,7 @@ struct Base {
     text: String,
     /// The name of the field, if the user gave none.
     name: Option<String>,
-    /// The kind of its value, if it is known.
+    /// The kind of the field's value, if it is known.
     kind: Option<ValueKind>,
 }
 

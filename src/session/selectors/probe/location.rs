@@ -16,7 +16,7 @@ pub enum LocationError {
     File {
         /// The path of the file.
         path: String,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         error: ElfError,
     },
     /// The location is after the end of the function.
@@ -26,7 +26,7 @@ pub enum LocationError {
         path: String,
         /// The name of the function.
         name: String,
-        /// Its size in bytes.
+        /// The size of the function in bytes.
         size: u64,
         /// The requested offset in the function, in bytes.
         offset: u64,
@@ -68,8 +68,8 @@ fn whereabouts(address_of: Option<u64>, code: &[(u64, u64)]) -> String {
 
 /// Returns the address of a location, as `nm` shows it, and its file offset. `path` is the path of `file`.
 ///
-/// The kernel accepts a probe at any offset, so this function refuses two kinds of probes. A probe outside of the code
-/// is never hit. A return probe in the middle of a function breaks the program, because it takes another value for the
+/// The kernel accepts a probe at any offset, so this function refuses two kinds of probes. A probe outside of the code is
+/// never hit. A return probe in the middle of a function breaks the program, because the kernel takes another value for the
 /// return address.
 pub(super) fn address_and_offset(
     file: &File,

@@ -47,7 +47,7 @@ pub enum ProbeError {
     NoPmu {
         /// The name of the PMU.
         pmu: &'static str,
-        /// The kernel configuration option that adds it.
+        /// The kernel configuration option that adds the PMU.
         config: &'static str,
         /// What to use instead.
         instead: &'static str,

@@ -12,7 +12,7 @@ use super::ArgumentError;
 /// A place of a static probe, and the arguments that the kernel can read there.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The address of its instruction, as `objdump` shows it.
+    /// The address of the instruction at this place, as `objdump` shows it.
     pub address: u64,
     /// The file offset of the instruction, in bytes.
     pub offset: u64,

@@ -38,7 +38,7 @@ pub enum StaticProbeError {
     Unknown {
         /// The path of the file.
         path: String,
-        /// Its provider and its name, as the user typed them.
+        /// The provider and the name of the probe, as the user typed them.
         name: String,
         /// Similar names.
         near: Vec<String>,
@@ -46,7 +46,7 @@ pub enum StaticProbeError {
     /// None of the files of the processes has this probe.
     #[error("no file that the processes have mapped has a static probe `{name}`{}", did_you_mean_quoted(near))]
     Unmapped {
-        /// Its provider and its name, as the user typed them.
+        /// The provider and the name of the probe, as the user typed them.
         name: String,
         /// Similar names.
         near: Vec<String>,
@@ -66,7 +66,7 @@ pub enum StaticProbeError {
 pub struct FoundProbe {
     /// The probe, with its provider, its name and the path of its file.
     pub probe: Probe,
-    /// Its places, in the order of the notes.
+    /// The places of the probe, in the order of the notes.
     pub places: Vec<Place>,
     file: SharedFile,
 }
@@ -198,7 +198,7 @@ impl Notes {
         let mut seen = BTreeSet::new();
         for of in wanted {
             let place = self.place(of, &variables)?;
-            // The kernel refuses a second place with the same definition, so it is left out.
+            // The kernel refuses a second place with the same definition, so such a place is left out.
             if seen.insert((&of.provider, &of.name, place.offset, place.semaphore, place.text())) {
                 found.entry((&of.provider, &of.name)).or_default().push(place);
             }
