@@ -63,8 +63,8 @@ pub(super) enum Binding {
 /// The minimum number of attempts to attach to all threads of a process that keeps creating threads. After this many
 /// attempts and after `PATIENCE`, perf-prof accepts an attempt although threads may be missing.
 const LISTINGS: usize = 8;
-/// The minimum duration of all attempts together. If the threads of a process live for 0.2 ms, no thread appears during
-/// one attempt in five.
+/// The minimum duration of all attempts together. If the threads of a process live for 0.2 ms, one attempt in five sees no
+/// new thread.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Calls `open` with all attachments of `target`. Returns the result of `open`, and the ids of the tasks whose exit
@@ -142,7 +142,7 @@ fn existing_tasks(target: &Target) -> Result<Vec<u32>, CaptureError> {
     }
 }
 
-/// Attaches to all threads of the processes, and to the threads that these create later.
+/// Attaches to all threads of the processes, and to the threads that these threads create later.
 ///
 /// A thread that appears during the attempt may or may not have inherited events already. If perf-prof attaches to this
 /// thread too, the thread may be counted twice. If perf-prof does not, the thread may not be counted at all. So
@@ -168,7 +168,7 @@ fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, Captu
         let is_last = attempt >= LISTINGS && begun.elapsed() > PATIENCE;
         let opened = match open(&tids) {
             Err(CaptureError::NoSuchTask { .. }) if !is_last => None,
-            // The descriptors do not suffice for two attempts at the same time.
+            // The descriptors do not suffice for two attempts at the same time, so the previous attempt is closed first.
             Err(CaptureError::TooManyFiles { .. }) if former.is_some() => {
                 former = None;
                 None
@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    /// The previous attempt is kept until the next one is open. If the descriptors do not suffice for two attempts,
-    /// this must not fail.
+    /// The previous attempt is kept until the next one is open. If the descriptors do not suffice for two attempts, the
+    /// next attempt must not fail.
     #[test]
     fn an_attempt_without_enough_descriptors_is_repeated_without_the_previous_one() {
         struct Attempt<'a>(&'a Cell<usize>);

@@ -57,15 +57,15 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
     let SampleFormat { sample_type, read_format: own, .. } = event.samples;
     let (period, unrequested) = match event.sampling {
         // If an event samples PERF_SAMPLE_PERIOD, the kernel ignores the period in the attr and takes a sample of each
-        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So perf-prof does not request it. It would equal
-        // the attr's period in all samples anyway.
+        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So perf-prof does not request PERF_SAMPLE_PERIOD.
+        // The member would equal the attr's period in all samples anyway.
         Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
         // If a BPF program writes the samples, the kernel stores the period 0 in them (`__bpf_perf_event_output()` in
         // kernel/trace/bpf_trace.c). So perf-prof does not request the period.
         Sampling::Period(period) if event.writer != Writer::Kernel => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
-        // The kernel adapts the period, and perf-prof's programs do not read it (`sample_period` of `bpf_perf_event_data`). So all
-        // samples count the same.
+        // The kernel adapts the period, and perf-prof's programs do not read it (`sample_period` of `bpf_perf_event_data`).
+        // So the period of each sample is taken as 1.
         Sampling::Frequency(_) if event.writer != Writer::Kernel => (1, PERF_SAMPLE_PERIOD),
         Sampling::Frequency(_) => (0, 0),
     };
@@ -136,14 +136,14 @@ pub(super) fn output(attr: perf_event_attr) -> perf_event_attr {
 }
 
 impl EventRequest {
-    /// Returns the attr of an event that has no records, only a program that runs when it is sampled.
+    /// Returns the attr of an event that has no records, only a program that runs when the event is sampled.
     pub fn occasion(&self) -> perf_event_attr {
         let mut attr = perf_event_attr::default();
         select(&mut attr, self);
         set_sampling(&mut attr, self.sampling);
         attr.set_precise_ip(self.precise.into());
-        // Otherwise the CPU may collect many precise samples before the program runs, when other functions are at work
-        // (`intel_pmu_hw_config()` in arch/x86/events/intel/core.c).
+        // Request a wakeup for each sample. Otherwise the CPU may collect many precise samples before the program runs, and
+        // other functions run by then (`intel_pmu_hw_config()` in arch/x86/events/intel/core.c).
         attr.set_watermark(0);
         attr.__bindgen_anon_2.wakeup_events = 1;
         attr

@@ -5,9 +5,9 @@
 //! So no new task is missed. (With an ioctl, new tasks can be missed: see `StartTrigger::EnableAgain`.) The events of a
 //! command are an exception: the command's exec turns them on, and nothing else can inherit them before.
 //!
-//! Sampled events are enabled several times, because of new tasks. Here this is not needed. In 300 attachments to a
-//! process that only created threads, each call was counted once. So it was in 180 attachments to chains of threads
-//! that live for 0.2 ms.
+//! Sampled events are enabled several times, because of new tasks. Here this is not needed. In 300 attachments to a process
+//! that only created threads, each call was counted once. Each call was also counted once in 180 attachments to chains of
+//! threads that live for 0.2 ms.
 
 use std::{
     os::fd::{AsFd, OwnedFd, RawFd},

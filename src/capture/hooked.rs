@@ -1,4 +1,5 @@
-//! Probes at which BPF programs run. Their events have no samples. They make the kernel set the breakpoints in the programs of the target.
+//! Probes at which BPF programs run. The events of these probes have no samples, but make the kernel set the breakpoints in
+//! the programs of the target.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -20,7 +21,7 @@ use super::{
 /// A probe that is open on a target. Dropping this value removes the probe.
 #[derive(Debug)]
 pub struct HookedProbe {
-    /// The first one is the one of programs.
+    /// The descriptors of the probe's events. BPF programs are attached to the first one.
     descriptors: Vec<OwnedFd>,
     /// Prevents the kernel from swapping the contexts of tasks.
     _contexts: KeptContexts,
@@ -29,7 +30,8 @@ pub struct HookedProbe {
 }
 
 impl HookedProbe {
-    /// Defines a probe, and opens it on the target. `event` is the request of the event whose samples a program writes at the probe.
+    /// Defines a probe, and opens it on the target. `event` is the request of the event whose samples a program writes at
+    /// the probe.
     pub fn open(
         target: &Target,
         event: &EventRequest,
@@ -48,15 +50,16 @@ impl HookedProbe {
         Ok(HookedProbe { descriptors, _contexts: contexts, _definition: defined })
     }
 
-    /// Returns a descriptor of the probe. The kernel runs a program that is attached to it whenever the probe is hit, in all programs of
-    /// the target.
+    /// Returns a descriptor of the probe. The kernel runs a program that is attached to this descriptor whenever the probe
+    /// is hit, in all programs of the target.
     pub fn event(&self) -> Option<BorrowedFd<'_>> {
         self.descriptors.first().map(OwnedFd::as_fd)
     }
 }
 
-/// Opens the events. Programs are attached to the first one, which no task inherits: when an inherited event is closed, because its task exits,
-/// the kernel detaches the program of the event that it was inherited from (`perf_event_free_bpf_prog()` in kernel/events/core.c).
+/// Opens the events. Programs are attached to the first event, which no task inherits. When an inherited event is closed,
+/// because its task exits, the kernel also detaches the program of the parent event (`perf_event_free_bpf_prog()` in
+/// kernel/events/core.c).
 fn open(event: &EventRequest, on: &[Attachment<'_>], follow: Follow) -> Result<Vec<OwnedFd>, CaptureError> {
     // Programs also run while the events are disabled.
     let [of_program, of_tasks] = [Follow::Nothing, follow].map(|follow| {

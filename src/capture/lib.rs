@@ -22,7 +22,8 @@
 //!   `ring_writers.rs`
 //! * perf's Python module, whose programs poll events themselves: `polled.rs`; CPUs that go offline: `offline.rs`;
 //!   tasks that exit: `tasks.rs`
-//! * probes that are defined in tracefs: `define.rs`; at which BPF programs run: `hooked.rs`; of children: `context.rs`
+//! * probes that are defined in tracefs: `define.rs`; probes at which BPF programs run: `hooked.rs`; probes of child
+//!   processes: `context.rs`
 //! * why the kernel denies permission: `refusal.rs`
 
 mod attach;
@@ -143,9 +144,9 @@ enum StartTrigger {
     Exec,
     /// The enable ioctl.
     Enable,
-    /// The enable ioctl, called several times. A task that is created during the call may inherit events that are off
-    /// (see [`context`]); the next call turns these on. If the kernel cannot swap the contexts of tasks, they stay on.
-    /// If it can, each call is one more attempt.
+    /// The enable ioctl, called several times. A task that is created during the call may inherit events that are off (see
+    /// [`context`]); the next call turns these on. If the kernel cannot swap the contexts of tasks, these events then stay
+    /// on. If the kernel can swap contexts, each call is one more attempt.
     EnableAgain,
 }
 
@@ -299,8 +300,8 @@ impl Capture {
     }
 
     /// Moves the rings of some CPUs to separate reader threads. Each of these threads passes its records to its own
-    /// consumer, so this source no longer returns these records. Must be called before the capture is started, and only
-    /// if it does not sort records.
+    /// consumer, so this source no longer returns these records. Must be called before the capture is started, and only if
+    /// the capture does not sort records.
     pub fn split(&mut self, extra_readers: Vec<ExtraReader>) -> Result<(), CallError> {
         let State::Idle(whole) = &mut self.reader else { return Ok(()) };
         for ExtraReader { cpus, affinity, taker } in extra_readers {
@@ -337,7 +338,7 @@ impl Capture {
         self.reader.start()
     }
 
-    /// Starts the reader thread and the events. The events of a workload start by themselves, when it calls exec.
+    /// Starts the reader thread and the events. The events of a workload start by themselves, when the workload calls exec.
     pub fn enable(&mut self) -> Result<(), CallError> {
         if self.begin == EventStart::Later {
             return self.follow_tasks();

@@ -82,7 +82,7 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// Takes the next message. Waits for it until `until`, or for ever if that is `None`.
+    /// Takes the next message. Waits for it until `until`, or for ever if `until` is `None`.
     pub fn take(&self, until: Option<Instant>) -> Result<Message, NoMessage> {
         let mut state = self.0.lock();
         loop {

@@ -1,8 +1,8 @@
 //! Rings that the kernel overwrites. The newest samples stay in them until somebody copies them.
 //!
 //! Each ring of the capture has an overwritten ring beside it. The dummy event writes side-band records into the ring of
-//! the capture, and the reader thread empties it. The other events write their samples into the overwritten ring. These
-//! samples wake nobody.
+//! the capture, and the reader thread empties this ring. The other events write their samples into the overwritten ring.
+//! These samples wake nobody.
 
 use std::{
     os::fd::AsFd,
@@ -46,7 +46,7 @@ struct OwnedRing {
 /// The samples that were copied from one overwritten ring.
 #[derive(Debug)]
 pub struct CopiedRing {
-    /// The index of the ring beside it in the capture.
+    /// The index of the capture's ring that the overwritten ring is beside.
     pub ring: u32,
     /// The position where the copy ended. The next copy of this ring can begin there.
     pub until: Written,
@@ -66,7 +66,7 @@ impl CopiedRing {
         Records::new(&self.newest_first).count()
     }
 
-    /// Returns the result of `of` for the oldest record for which it is not `None`.
+    /// Returns the result of `of` for the oldest record for which `of` returns a value other than `None`.
     pub fn oldest<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         Records::new(&self.newest_first).filter_map(of).last()
     }

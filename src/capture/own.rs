@@ -163,7 +163,7 @@ impl OwnSamples {
         let data = || event.layout.raw(record).unwrap_or_default();
         match event.owner {
             // An interrupt runs in this process only by chance. The events of the interrupt belong to a device or to
-            // another task. In programs, this is `EventRegisters` of the crate `in_kernel`.
+            // another task. BPF programs make this test with `EventRegisters` of the crate `in_kernel`.
             Owner::Task if event.start == Start::CommonFields => {
                 is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
             }

@@ -352,7 +352,7 @@ pub struct SideBand {
 /// When the events start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventStart {
-    /// With [`super::Capture::enable`]. The events of a workload start when it calls exec.
+    /// With [`super::Capture::enable`]. The events of a workload start when the workload calls exec.
     #[default]
     AtOnce,
     /// With the first [`super::Capture::enable_events`]. The side-band records of tasks start at once.

@@ -24,8 +24,8 @@ use perf_prof_system::{
 /// How often the waiting thread looks whether the writes have ended.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// If the visits take longer, another thread waits for RCU. A CPU with many tasks may let a visitor wait for long, and one
-/// with a realtime task for ever.
+/// If the visits take longer, another thread waits for RCU. On a CPU with many tasks, a visiting thread may have to wait
+/// for long, and on a CPU with a realtime task for ever.
 const QUICK: Duration = Duration::from_millis(2);
 
 /// The kernel's writes into one ring that were in progress when the ring was copied.
@@ -82,7 +82,7 @@ pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut(
         thread::sleep(LOOK_EVERY);
     }
     if let (Some(&visitor), true) = (visitor.get(), has_visitor()) {
-        // The visitor may wait for its CPU for ever. It ends on another one.
+        // The visitor may wait for its CPU for ever. So the visitor is moved to any CPU that is online, where it ends.
         let _ = procfs::online_cpus().and_then(|cpus| pin_thread(visitor, &cpus));
     }
 }

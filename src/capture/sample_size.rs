@@ -46,7 +46,7 @@ impl EventRequest {
             (PERF_SAMPLE_REGS_USER, registers(self.samples.regs_user)),
             (PERF_SAMPLE_STACK_USER, 16 + self.stack_user as usize),
             (PERF_SAMPLE_REGS_INTR, registers(self.samples.regs_intr)),
-            // Weight, source, transaction, physical address, cgroup, page sizes.
+            // The members weight, source, transaction, physical address, cgroup and page sizes.
             (u64::MAX, 8 * 7),
         ];
         let of_members: usize = members.iter().filter(|(bit, _)| asked & bit != 0).map(|(_, size)| size).sum();

@@ -179,8 +179,8 @@ impl Reader {
             let _ = thread::pin(cpus);
         }
         // The thread needs little CPU time. But if it has to wait for a CPU while a ring fills up, records are lost. It
-        // must not get a higher priority, which would take CPU time from the traced programs. If these run in the same
-        // session, they would even lose time on other CPUs, because all tasks of a session share one weight
+        // must not get a higher priority, which would take CPU time from the traced programs. If the traced programs run in
+        // the same session, they would even lose time on other CPUs, because all tasks of a session share one weight
         // (`autogroup` in sched(7)).
         thread::take_short_turns();
         let mut ready = Vec::new();
@@ -453,9 +453,9 @@ impl Reader {
         drained
     }
 
-    /// Tells the sorter whether the ring had room for another record before it was drained. If not, records may have
-    /// been lost after those in the ring; the kernel reports this loss only with the next record. `tail` is the
-    /// position of the ring's first record.
+    /// Tells the sorter whether the ring had room for another record before it was drained. If the ring had no room,
+    /// records may have been lost after those in the ring; the kernel reports this loss only with the next record. `tail`
+    /// is the position of the ring's first record.
     fn report_room(&mut self, index: usize, tail: u64, drained: Drained) {
         let ring = &self.rings[index];
         let is_full = (ring.head() - tail) as usize + self.largest_record > ring.size();

@@ -39,8 +39,8 @@ fn write_large_records(reader: &mut Reader, count: usize) {
     (0..count).for_each(|_| assert!(reader.rings[0].write(&record)));
 }
 
-/// Each round without memory must not send such a message: a slow consumer would get a hundred per second, in an
-/// unbounded queue.
+/// Only the first of several rounds without memory may send a request for release. Otherwise a slow consumer would get a
+/// hundred requests per second, in an unbounded queue.
 #[test]
 fn a_round_without_memory_asks_for_release_once() {
     let ring = Ring::fake(4096, 0).unwrap();
@@ -60,8 +60,8 @@ fn a_round_without_memory_asks_for_release_once() {
     }
 }
 
-/// Each wake-up of the consumer costs as much as many events. So it gets the records of several readings of a ring at
-/// once, but not later than at the next round.
+/// Each wake-up of the consumer costs as much as many events. So the consumer gets the records of several readings of a
+/// ring at once, but not later than at the next round.
 #[test]
 fn a_consumer_is_woken_by_rounds_and_by_many_records() {
     let (reader, messages) = reader(Ring::fake(1 << 20, 0).unwrap(), vec![]);
