@@ -1,14 +1,14 @@
 //! Checks the CPython that perf-prof embeds, and passes its version and paths to the compiler.
 //!
-//! An interpreter without a shared libpython cannot be embedded. This build script reports that in one line, and says
-//! what to do. Without the check, the linker would print a page of undefined symbols.
+//! An interpreter without a shared libpython cannot be embedded. For such an interpreter, this build script prints one
+//! line that says what to do. Without the check, the linker would print a page of undefined symbols.
 
 fn main() {
     #[cfg(feature = "python")]
     python();
 }
 
-/// The oldest CPython that has all functions that perf-prof calls. `pyproject.toml` has it too.
+/// The oldest CPython that has all functions that perf-prof calls. `pyproject.toml` contains the same version.
 #[cfg(feature = "python")]
 const OLDEST: (u8, u8) = (3, 10);
 
@@ -47,8 +47,8 @@ fn python() {
     println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON_VERSION={}.{}", version.major, version.minor);
 }
 
-/// Returns the prefix of the interpreter's standard library. A virtual environment has no standard library of its own,
-/// so this is the prefix of the interpreter that it was made from.
+/// Returns the prefix of the interpreter's standard library. A virtual environment has no standard library of its own.
+/// For a virtual environment, returns the prefix of the interpreter from which the environment was made.
 #[cfg(feature = "python")]
 fn base_prefix(python: &str) -> String {
     let answer = std::process::Command::new(python).args(["-c", "import sys; print(sys.base_prefix)"]).output();

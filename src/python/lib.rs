@@ -1,16 +1,17 @@
 //! Everything with Python: the interpreter, scripts and their events, and the package `perf_prof` for programs.
 //!
-//! This crate does not know argv. Only this crate uses pyo3, apart from the crates that define the module itself.
+//! This crate does not know the command line (argv) of perf-prof. Only this crate uses pyo3, apart from the two crates
+//! that define the native module `_native`.
 //!
 //! The modules, each of which uses only those above it:
 //!
 //! * [`script`]: interpreter, loader, callbacks, event objects, the native module `perf_prof._native`; `aggregate/`:
-//!   aggregators as Python objects; `perf_script/`: the handlers of scripts of `perf script`. The only module with
+//!   aggregators as Python objects; `perf_script/`: the handlers of scripts of `perf script`. No other module contains
 //!   `unsafe`. Must not know: argv.
 //! * [`run`]: runs a script. `script_run.rs` contains the steps of each run, on the module `spine` of the crate
 //!   `session`. `jobs.rs` forks a process for each part of a recording. `parts.rs` is for programs that fork these
 //!   processes themselves. `one_part.rs` replays one part for another process. `shard.rs` passes the results of a part
-//!   on. `several.rs` and `engine.rs` replay several recordings. Names no pyo3. Must not know: argv.
+//!   on. `several.rs` and `engine.rs` replay several recordings. Does not use pyo3. Must not know: argv.
 //! * [`library`]: the functions of the package `perf_prof` for programs: traces, recordings and counts in a process
 //!   that belongs to the program. Must not know: argv; signal handlers; stdout and stderr.
 //! * [`testing`]: formats of events as Python objects, made events, and runs of scripts on them, for

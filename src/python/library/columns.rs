@@ -94,8 +94,8 @@ impl Batches {
         let plan = Plan::new(columns, &run.events, &run.is_delivered)
             .map_err(|error| named(py, "OptionError", &error.to_string()))?;
         let schema = plan.schema.clone();
-        // With `every`, a batch must be returned after this time, even if it is not full. Threads that decode a
-        // recording cannot do this.
+        // With `every`, a batch must be returned after this time, even if the batch is not full. Threads that decode a
+        // recording cannot return a batch early.
         let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
         let (limit, left) = (rows, (EventBatch::default(), 0));
         let columns = Columns::new(plan, BatchLimit::new(limit, run.context.budget(), 1));

@@ -11,7 +11,7 @@ use super::{background::Background, options};
 /// The count of an event. The fields are the arguments of `perf_prof.Count`.
 #[derive(Default, IntoPyObject)]
 pub struct Count {
-    /// `None` if the event was never on a counter.
+    /// The count; `None` if the event was never on a counter.
     value: Option<u64>,
     /// The time in ns during which the event was enabled.
     enabled: u64,

@@ -40,9 +40,9 @@ impl RunResult {
     }
 }
 
-/// Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of `perf_prof.run`, and
-/// `forms` says which forms each option may have. `progress` is called again and again, with the number of events since its
-/// last call.
+/// Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
+/// `perf_prof.run`, and `forms` maps each possible keyword to the types that its value may have. `progress` is called
+/// again and again, each time with the number of events since the previous call.
 #[pyfunction]
 #[pyo3(signature = (selectors, options, forms, handlers, input = None, on_error = "raise", progress = None))]
 pub fn run_handlers(
@@ -113,8 +113,8 @@ pub fn run_handlers(
     Ok(RunResult { delivered, lost, status: if raised && status == 0 { 1 } else { status } })
 }
 
-/// Opens the events of a run. `make` finds the handlers for the events. Then enables the events, with a program that
-/// calls the handlers. If all handlers are aggregators, the kernel may add up the events.
+/// Opens the events of a run, gets from `make` the program that calls the handlers for these events, and enables the
+/// events. If all handlers are aggregators, the kernel may add up the events.
 fn opened<'py>(
     py: Python<'py>,
     plan: RunPlan,
@@ -172,8 +172,8 @@ pub fn begin(functions: &Bound<'_, PyDict>, handlers: &Bound<'_, PyAny>) -> PyRe
     init.map_or(Ok(()), |init| init.call0().map(drop))
 }
 
-/// Returns the handlers by name, and the name of what defines them, for messages. The option `on_lost` becomes the
-/// handler `__lost__`.
+/// Returns the handlers by name, and, for messages, the name of the module or class that defines them. The option
+/// `on_lost` becomes the handler `__lost__`.
 pub fn functions<'py>(
     events: &[EventType],
     handlers: &Bound<'py, PyAny>,

@@ -72,7 +72,7 @@ impl FlightRun {
         dump
     }
 
-    /// Ends the recorder. A dump that is being written ends too.
+    /// Ends the recorder. This also ends a dump that is being written.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         match work.filter(|_| self.generation.is_this()) {

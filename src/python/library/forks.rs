@@ -14,8 +14,8 @@ extern "C" fn count() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-/// How often this process and its ancestors were forked. The number of a child differs from the number of the process
-/// that forked it.
+/// The number of forks that led to this process. The number of a child differs from the number of the process that
+/// forked the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 

@@ -46,10 +46,10 @@ struct Asked {
     action: Action,
     draft: Draft,
     chains: Option<CallGraph>,
-    /// Only for `record`.
+    /// Only `record` has this option.
     threads: Option<Threads>,
     compression: Option<Level>,
-    /// Only for `flight`: `before`, `after` and `max_files`.
+    /// Only `flight` has these three options.
     before: Option<Duration>,
     after: Option<Duration>,
     max_files: Option<u32>,

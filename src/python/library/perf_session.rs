@@ -71,9 +71,9 @@ struct Forked {
 pub struct FoundThread {
     pid: i32,
     tid: i32,
-    /// -1 if the recording does not contain it.
+    /// The id of the parent process; -1 if the recording does not contain it.
     ppid: i32,
-    /// -1 if the thread is not the task of the current sample.
+    /// The CPU of the current sample; -1 if the thread is not the task of this sample.
     cpu: i32,
 }
 
@@ -151,7 +151,7 @@ impl PerfSession {
         }
     }
 
-    /// Returns a thread that a record before the current sample names; None if no record names it.
+    /// Returns the thread with this id; None if no record before the current sample names the thread.
     fn find_thread(&self, tid: i32) -> Option<FoundThread> {
         let (task, time, cpu) = self.now();
         let is_current = task.is_some_and(|(_, of)| of == tid);
@@ -188,8 +188,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PerfSession {
-    /// Returns the task, the time and the CPU of the current sample. After the last sample, the time is larger than all
-    /// others.
+    /// Returns the task, the time and the CPU of the current sample. When no sample is current, the time is `u64::MAX`.
     fn now(&self) -> (Option<(i32, i32)>, u64, i32) {
         let Some(batch) = lock(&self.current.batch).clone() else { return (None, u64::MAX, -1) };
         let entry = batch.entries.get(self.current.at.load(Relaxed));

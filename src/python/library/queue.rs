@@ -1,5 +1,5 @@
 //! The queue between a run and a program, with limited memory. It contains the events that the run has delivered and
-//! the program has not taken yet. Does not know Python.
+//! the program has not taken yet. This file does not use Python.
 
 use std::{
     collections::VecDeque,
@@ -12,8 +12,8 @@ use std::{
 use perf_prof_events::event::{Deliver, Flow, Sink, Stop};
 use perf_prof_system::{CallError, eventfd::EventFd, signals::EndRequests};
 
-/// A batch of this size, in bytes, is passed to the program even if it could hold more events, so that the program gets
-/// it early.
+/// When a batch has reached this size in bytes, the batch is passed to the program. Larger batches would reach the
+/// program later.
 const BATCH_BYTES: usize = 256 << 10;
 /// The maximum memory, in bytes, of all batches in the queue. At this limit the run stops delivering. The events of a
 /// live run then stay in the run's own buffer (option `buffer`).
@@ -54,7 +54,7 @@ impl EventBatch {
 /// When a run begins to deliver events to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// When its events are enabled.
+    /// When the events of the run are enabled.
     AtOnce,
     /// When [`Queue::start`] is called.
     WhenAsked,
@@ -213,7 +213,7 @@ impl Queue {
 pub struct QueueSink {
     queue: Arc<Queue>,
     batch: EventBatch,
-    /// The number of samples that are still skipped.
+    /// The number of samples that must still be skipped.
     skipped: u64,
     /// Called once, after the events were enabled.
     begun: Option<Box<dyn FnOnce() + Send>>,
@@ -247,8 +247,8 @@ impl Sink for QueueSink {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         body(self);
         if !self.batch.entries.is_empty() {
-            // This fails only if the program takes no more events. The program has then also requested the end of the
-            // run.
+            // `pass_on` fails only if the program takes no more events. In this case the program has also requested the
+            // end of the run.
             let _ = self.pass_on();
         }
     }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::run;
 
-/// The result of a run, from its end until the program takes it.
+/// The result of a run. It is stored here from the end of the run until the program takes it.
 type EndSlot = Arc<Mutex<Option<Result<ExitStatus>>>>;
 
 /// A run whose events are enabled.
@@ -115,7 +115,7 @@ impl Opening {
 /// When the events of a run are enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enabling {
-    /// As soon as they are open.
+    /// As soon as the events are open.
     AtOnce,
     /// When [`Opening::tell`] is called.
     WhenTold,
@@ -149,7 +149,7 @@ fn deliver(plan: &RunPlan, queue: &Arc<Queue>, program: Program) -> Result<ExitS
     let Program { about, told, opened } = program;
     let signals = Signals::of_program(queue.requests.clone());
     run::deliver(plan, &signals, |run, parts| {
-        // The sends fail if the program no longer waits. It does not need the run then.
+        // The sends fail if the program no longer waits. Such a program does not need the run.
         let _ = about.send(run.clone());
         let uses = told.recv().unwrap_or_default();
         let run = run.clone();

@@ -27,8 +27,9 @@ use super::{
 };
 use crate::script::{EventClass, Table, ksym_of, stats_of, usym_of};
 
-/// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of `perf_prof.trace` or
-/// `perf_prof.replay`, and `forms` says which forms each option may have.
+/// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
+/// `perf_prof.trace` or `perf_prof.replay`, and `forms` maps each possible keyword to the types that its value may
+/// have.
 #[pyfunction]
 #[pyo3(signature = (selectors, options, forms, input = None))]
 pub fn open_trace(
@@ -73,7 +74,8 @@ struct TakenEvents {
     state: Progress,
     /// The exit status; `None` until the run has ended.
     status: Option<u8>,
-    /// An exception that the next call raises, because the current call still returns the events before the exception.
+    /// An exception that the next call will raise. The call that met the exception returned the events that came before
+    /// it.
     pending: Option<PyErr>,
 }
 
@@ -130,7 +132,8 @@ impl Trace {
     }
 
     /// Returns at most `limit` events that wait for the program. Waits for the first event until `until`. If an
-    /// exception is raised after the first event, the next call raises it.
+    /// exception occurs after the first event, this call returns the events before the exception, and the next call
+    /// raises the exception.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -436,8 +439,8 @@ impl Trace {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The garbage collector may run while another method holds the lock. The object is in use then, so it need not
-        // be visited.
+        // The garbage collector may run while another method holds the lock. While a method runs, the object is in use,
+        // so it need not be visited.
         match self.on_lost.try_lock() {
             Ok(on_lost) => visit.call(&*on_lost),
             Err(_) => Ok(()),

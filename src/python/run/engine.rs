@@ -1,5 +1,5 @@
-//! Replays several recordings in other processes. This process or an executor starts them. The Python file
-//! `_engines.py` of the package does the work.
+//! Replays several recordings in other processes. This process or an executor starts the other processes. The Python
+//! file `_engines.py` of the package does the work.
 
 use anyhow::Result;
 use perf_prof_session::engine::ExitStatus;

@@ -10,7 +10,7 @@ pub enum Generation {
     Handlers,
     /// The script imports perf's Python module, and opens its events itself.
     Program,
-    /// Both. The text says what the script has of the older interface.
+    /// The script imports the module, but also has signs of the older interface. The text names such a sign.
     Mixed(String),
 }
 

@@ -48,20 +48,20 @@ impl ScriptPlan {
 pub struct Recordings {
     /// The paths, in the order in which their events are delivered or their results are merged.
     pub paths: Vec<PathBuf>,
-    /// How they are replayed.
+    /// How the recordings are replayed.
     pub engine: Engine,
-    /// The options of the command line. The processes that replay one part each get them.
+    /// The options of the command line, for the processes that replay one part each.
     pub options: Vec<OsString>,
 }
 
 /// How several recordings are replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// In this process, one after the other.
+    /// This process replays the recordings, one after the other.
     OneAfterAnother,
-    /// In processes on this machine, at most this many at a time.
+    /// Processes on this machine replay the recordings. The number is the maximum number of processes at a time.
     Processes(usize),
-    /// By the executor that a Python function returns. The text is MODULE:FUNCTION.
+    /// The executor that a Python function returns replays the recordings. The text is MODULE:FUNCTION.
     Executor(String),
 }
 

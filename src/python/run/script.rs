@@ -65,15 +65,15 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
         program.check_mergeable()?;
     }
     if plan.dialect != Dialect::PerfProf {
-        // Scripts of `perf script` often have handlers for the events of several kernels. It is an error only if no
-        // event of this run has a handler.
+        // Scripts of `perf script` often have handlers for the events of several kernels. Handlers without an event are
+        // an error only if no event of this run has a handler.
         let checked = program.check_handles_an_event();
         checked.inspect_err(|_| missing.missing.iter().for_each(MissingEvents::print_damage))?;
         program.init()?;
         return Ok(program);
     }
-    // A script that has only `__interval__` is useful for live events. For a recording its result would be empty, as if
-    // no event had happened.
+    // A script that has only `__interval__` is useful for live events. For a recording, the result of such a script
+    // would be empty, as if no event had happened.
     let is_useful = program.has_handlers() || (program.has_interval() && plan.run.input().is_none());
     if !is_useful && verbosity > Verbosity::Quiet {
         output::say(
@@ -100,7 +100,7 @@ impl Flushed {
     }
 }
 
-/// Ends the interpreter. It flushes the output and joins the script's threads.
+/// Ends the interpreter, which flushes the output and joins the script's threads.
 pub(super) fn end(interpreter: Interpreter) -> Flushed {
     discard_unwritable_output();
     if interpreter.finish() == 0 { Flushed::Yes } else { Flushed::No }

@@ -30,8 +30,8 @@ pub(super) struct ScriptRun<'a> {
 
 /// What this process does with the events.
 pub(super) enum Task<'a> {
-    /// Delivers all events to the script, which prints its result at the end. A flight recorder may keep the events
-    /// too.
+    /// Delivers all events to the script, which prints its result at the end. In addition, a flight recorder may keep
+    /// the events.
     Whole(Option<Box<Prepared>>),
     /// Delivers the events of a part to the script, and stores the script's result for another process.
     Part(&'a Shard),
@@ -45,7 +45,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     if plan.run.input().is_some() {
         capability::give_up_right_to_read();
     }
-    // While live events are opened, Ctrl-C is blocked. If it arrives in this time, the run ends as soon as it has
+    // While live events are opened, Ctrl-C is blocked. If Ctrl-C arrives in this time, the run ends as soon as it has
     // started. For a recording Ctrl-C is not blocked, because the recording may be a pipe, and opening a pipe may
     // block.
     let held = plan.run.live().map(|_| BlockedSignals::new()).transpose()?;

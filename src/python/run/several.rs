@@ -75,8 +75,8 @@ impl Replays<'_> {
             // No recording could be replayed. The error of each recording has been printed.
             return Ok(ExitStatus(u8::from(self.totals.unreadable > 0)));
         };
-        // From now on, `recording()` returns None, because the result comes from all recordings. With --jobs it returns
-        // None too.
+        // From now on, `recording()` returns None, because the result comes from all recordings. With --jobs,
+        // `recording()` returns None for the same reason.
         let Totals { delivered, lost, reached, .. } = self.totals;
         let stats = Stats::of_other_processes(delivered, lost);
         if self.totals.damaged || self.totals.unreadable > 0 {

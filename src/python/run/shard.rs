@@ -59,7 +59,7 @@ impl Shard {
     ) -> io::Result<()> {
         let Some(replayed) = &outcome.replayed else { return Ok(()) };
         let counts = self.part.counts(&about.stats, &about.context, &replayed.lost, replayed.last);
-        // Computing the time of day may take a while, and the parent process knows it already.
+        // Computing the time of day may take a while. The parent process knows the time of day already.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
             MergedBy::OtherProgram => about.context.reached_unseen().unwrap_or(0),
@@ -119,7 +119,7 @@ impl Merging {
     }
 
     /// Calls `__lost__` and `__exit__` of the script, after the script has merged the results. Returns how the script
-    /// ended the run; `None` if it did not.
+    /// ended the run; `None` if the script did not end the run.
     pub fn end(&self, program: &mut Program) -> Option<Stop> {
         let last = self.results.as_ref().map_or(0, |results| results.counts.last);
         let mut stop = None;

@@ -42,8 +42,8 @@ pub struct Callbacks {
     pub lost: Option<Callback>,
     /// `__partial__()` and `__merge__(partials)`, if the module defines both.
     pub parts: Option<MergeCallbacks>,
-    /// The handler of each selected event: the object that is named after the event. If there is none, `__sample__`.
-    /// Otherwise `None`.
+    /// The handler of each selected event: the object that is named after the event. If there is no such object,
+    /// `__sample__`; `None` if there is no `__sample__` either.
     pub handlers: Vec<Option<EventHandler>>,
 }
 

@@ -51,7 +51,7 @@ pub struct Failures {
     on_error: OnError,
     own_interrupt: OwnInterrupt,
     counts: HashMap<FailureKey, u64>,
-    /// The exception that ended the run. Only with [`OnError::Raise`].
+    /// The exception that ended the run. Always `None` without [`OnError::Raise`].
     raised: Option<PyErr>,
     /// True if the reader of the output has closed the pipe. Then nothing more is printed.
     silent: bool,
@@ -69,7 +69,7 @@ impl Failures {
         self.counts.is_empty()
     }
 
-    /// Takes the exception that ended the run. Only with [`OnError::Raise`].
+    /// Takes the exception that ended the run. Returns `None` without [`OnError::Raise`].
     pub fn take_raised(&mut self) -> Option<PyErr> {
         self.raised.take()
     }
@@ -91,8 +91,8 @@ impl Failures {
             return Flow::Break(Stop::Interrupted);
         }
         // If the reader of stdout or stderr has closed the pipe, the run ends silently. All other BrokenPipeErrors are
-        // ordinary errors: in a library, because stdout belongs to the program; in a script, if they come from its own
-        // sockets.
+        // ordinary errors: in a library, all of them, because stdout belongs to the program; in a script, those that
+        // come from sockets of the script.
         if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
             if !self.silent {
                 self.silent = true;
@@ -141,7 +141,8 @@ pub(super) fn output_error(py: Python<'_>, error: &PyErr) -> Option<std::io::Err
     output::full_stdout().filter(|full| full.raw_os_error() == errno)
 }
 
-/// Drops the text in Python's buffer of stdout that cannot be written. Otherwise Python would report it when it ends.
+/// Drops the text in Python's buffer of stdout that cannot be written. Otherwise Python would report a failed write
+/// when the interpreter ends.
 pub fn discard_unwritable_output() {
     if output::write_error().is_some() && output::full_stdout().is_some() {
         output::discard_stdout();

@@ -188,7 +188,7 @@ impl Program {
         }
     }
 
-    /// Takes the exception that ended the run. Only with [`OnError::Raise`].
+    /// Takes the exception that ended the run. Returns `None` without [`OnError::Raise`].
     pub fn take_raised(&mut self) -> Option<PyErr> {
         self.failures.take_raised()
     }
@@ -208,7 +208,8 @@ pub struct Program {
 
 /// What gets the samples.
 enum Receiver {
-    /// Functions that get an event object. For each event, its handler; `None` if it has no handler.
+    /// Functions that get an event object. The list contains the handler of each event; `None` if an event has no
+    /// handler.
     EventObjects(Vec<Option<Handler>>),
     /// Functions that get the fields of the event, as in `perf script`.
     PerfScript(Box<perf_script::Handlers>),
@@ -387,8 +388,8 @@ impl Attached<'_, '_> {
 
     /// Calls the callback for the end of the run. Then flushes the output.
     fn exit(&mut self, callback: Option<&Callback>) -> Flow {
-        // Discards a pending interrupt. It arrived while no callback was running, and would end this callback before it
-        // has started.
+        // Discards an interrupt that arrived while no callback was running. Otherwise the interrupt would end
+        // `callback` as soon as `callback` starts.
         if let Err(error) = self.py.check_signals() {
             drop(error);
         }

@@ -200,8 +200,8 @@ fn flush_collected() {
     let _ = Python::attach(host::flush);
 }
 
-/// Raises KeyboardInterrupt in the script. The signal handler calls this function at the second Ctrl-C. This is
-/// allowed, because CPython documents `PyErr_SetInterrupt` as async-signal-safe.
+/// Raises KeyboardInterrupt in the script. The signal handler calls this function at the second Ctrl-C. A signal
+/// handler may call `PyErr_SetInterrupt`, because CPython documents it as async-signal-safe.
 pub extern "C" fn interrupt() {
     // SAFETY: may be called at any time, from a signal handler, and without the GIL.
     unsafe { ffi::PyErr_SetInterrupt() }

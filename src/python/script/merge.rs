@@ -22,7 +22,7 @@ pub struct MergeCallbacks {
 /// How the result of a part is computed, and how all results are merged.
 enum Parts<'a> {
     Callbacks(&'a MergeCallbacks),
-    /// With the aggregators among these globals, which are added up.
+    /// The result of a part is the aggregators among these globals. The aggregators of all parts are added up.
     Aggregators(&'a Py<PyDict>),
 }
 
@@ -106,8 +106,8 @@ impl Program {
         }
     }
 
-    /// Clears the aggregators in a forked worker. They contain copies of the amounts in the process that merges the
-    /// results, which would otherwise count twice.
+    /// Clears the aggregators in a forked worker. After the fork, they contain copies of the amounts in the process
+    /// that merges the results. Without this call, these amounts would count twice.
     pub fn clear_aggregators(&self) -> PyResult<()> {
         let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
         Python::attach(|py| {

@@ -1,5 +1,5 @@
 //! The script host: interpreter, loader, handlers and event objects. Only this module calls CPython's C API directly.
-//! It must not know argv.
+//! This module must not know the command line of perf-prof.
 
 mod aggregate;
 mod callbacks;

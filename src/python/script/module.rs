@@ -41,7 +41,7 @@ pub fn set_current_run(run: Option<Arc<About>>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
 
-/// Clears the current run. Called when it is over.
+/// Clears the current run. Called when the run is over.
 pub fn clear_run() {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }

@@ -110,7 +110,8 @@ fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
     }
     let flushed = stream.call_method0("flush");
     if flushed.is_err() {
-        // Otherwise Python would flush the stream again at its end, fail again, and change the exit status.
+        // Otherwise Python would flush the stream again when the interpreter ends, fail again, and change the exit
+        // status.
         sys.setattr(name, py.None())?;
     }
     flushed.map(drop)
@@ -150,7 +151,7 @@ impl Fork {
     /// Must be called in the parent, even if the fork failed.
     pub fn in_parent(self) {
         if let Some(gil) = self.gil {
-            // SAFETY: this thread holds the GIL since `prepare`.
+            // SAFETY: this thread has held the GIL since `prepare`.
             unsafe {
                 ffi::PyOS_AfterFork_Parent();
                 ffi::PyGILState_Release(gil);

@@ -22,7 +22,8 @@ pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
 /// The flight recorder beside the run of this process.
 static SNAPSHOTS: Mutex<Option<OfProcess>> = Mutex::new(None);
 
-/// A flight recorder, and the id of its process. In a forked child there is no recorder.
+/// A flight recorder, and the id of its process. The id shows whether this process is a forked child, in which the
+/// recorder does not run.
 #[derive(Clone)]
 struct OfProcess {
     snapshots: Snapshots,

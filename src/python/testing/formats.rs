@@ -1,5 +1,5 @@
-//! Finds the formats of events: in this kernel, in a recording, or in the formats that are part of perf-prof. Does not
-//! know Python.
+//! Finds the formats of events: in this kernel, in a recording, or in the formats that are part of perf-prof. This file
+//! does not use Python.
 
 use std::{
     collections::HashMap,
@@ -21,8 +21,8 @@ use super::shipped::shipped;
 /// Where to look for formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatsFrom {
-    /// In this kernel. If this kernel does not have the event, or if its formats cannot be read, in the shipped
-    /// formats.
+    /// Look in this kernel. If this kernel does not have the event, or if its formats cannot be read, look in the
+    /// shipped formats.
     Anywhere,
     /// In this kernel only.
     Kernel,

@@ -155,7 +155,7 @@ fn make(
         period: members.period.unwrap_or(1),
         callchain: with_markers(name, &frames)?,
         raw,
-        // A number that stands for the cgroup. The path of the cgroup is stored beside the record.
+        // Any number, which stands for the cgroup. The path of the cgroup is stored beside the record.
         cgroup: 1,
     };
     let record = layout.encode(&sample).map_err(|error| errors::of_record(name, error))?;

@@ -18,7 +18,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event_format::FieldFormat>()?;
     module.add_function(wrap_pyfunction!(event_format::events, module)?)?;
     module.add_function(wrap_pyfunction!(event_format::event, module)?)?;
-    // The module `perf_prof.testing` exports them.
+    // The module `perf_prof.testing` exports these two functions.
     module.add("_make_event", wrap_pyfunction!(made_event::make_event, module)?)?;
     module.add("_run_script", wrap_pyfunction!(script_run::run_script, module)?)
 }

@@ -245,7 +245,7 @@ fn deliver(
     Ok(exit_status::exit_status(ending, at_exit, program.callbacks(), Some(0)))
 }
 
-/// Returns the pump that passes the records of these events on.
+/// Returns the pump, which delivers the records of these events to the program.
 fn pump(run: &About, entries: &Entries, layout: SampleLayout) -> Pump {
     let ids: Vec<(u64, usize)> = (0..entries.events.len()).map(|index| (index as u64, index)).collect();
     Pump::new(PumpSettings {

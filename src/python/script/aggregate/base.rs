@@ -99,8 +99,8 @@ impl Aggregator {
     pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(event, |class, input: Input<'_>| {
             let plan = self.plan(class)?;
-            // The memo of values belongs to one run, but this event may come from another run. So it gets an empty
-            // memo.
+            // The memo of values belongs to one run, but this event may come from another run. So an empty memo is
+            // passed.
             self.groups.lock().add(&plan, &input, &mut Memo::default());
             Ok(())
         })

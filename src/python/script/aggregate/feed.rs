@@ -58,7 +58,7 @@ impl Feed {
         Ok(Some(Feed { target, plan, event: Arc::new(event.clone()), context: Arc::clone(&run.context) }))
     }
 
-    /// Adds a sample.
+    /// Adds a sample to the aggregator.
     #[inline]
     pub fn sample(&mut self, record: &[u8]) {
         let input = Input { sample: Sample { event: &self.event, record }, facts: Facts::Run(&self.context) };

@@ -18,7 +18,7 @@ use super::base::{Aggregator, Shared};
 /// The first word of the names of all metrics.
 const PREFIX: &str = "perf_prof";
 
-/// Tables in the kernel are read again if they were read longer ago than this. Reading them slows the traced programs
+/// If tables in the kernel were read longer ago than this, they are read again. Reading them slows the traced programs
 /// down, so several scrapers share one reading.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
@@ -155,7 +155,8 @@ fn metrics_page(
     PyBytes::new(py, &page).unbind()
 }
 
-/// The values of the labels, the sum or the sum of the values, and for each bucket its largest value and its count.
+/// A row: the values of the labels, the amount (of a Hist: the sum of its values), and the buckets. A bucket is its
+/// largest value, and the number of values up to this value.
 type Row = (Vec<String>, f64, Vec<(f64, u64)>);
 
 /// Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum,

@@ -118,7 +118,7 @@ impl Member {
 }
 
 /// Returns a new reference to the value of a field of the event's format. If the record does not contain the field,
-/// raises ValueError. A string in user space is an exception: then returns None, because the kernel may have failed to
+/// raises ValueError. But if the field is a string from user space, returns None, because the kernel may have failed to
 /// read the string.
 ///
 /// # Safety
@@ -278,7 +278,8 @@ unsafe fn cgroup(this: &EventObject) -> *mut ffi::PyObject {
 /// # Safety
 /// As for [`Member::get`].
 unsafe fn callchain(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: guaranteed by the caller. No reference into the `extra` part outlives its statement.
+    // SAFETY: guaranteed by the caller. No reference into the `extra` part outlives the statement that creates the
+    // reference.
     unsafe {
         let py = Python::assume_attached();
         let members = EventObject::from_ptr(object).class().event.layout.format.sample_type;

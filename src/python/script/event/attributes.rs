@@ -2,8 +2,9 @@
 //!
 //! CPython interns the names in code, so equal names are the same object. Each event class has a hash table from the
 //! addresses of its attribute names to getters. A look-up in this table takes a few loads. CPython's generic look-up
-//! takes longer, because it uses the type cache and then checks a descriptor. It is used for names that are not in the
-//! table: methods, and names that were made at run time. It calls the same getters.
+//! takes longer, because it uses the type cache and then checks a descriptor. For names that are not in the table, the
+//! generic look-up is used: for methods, and for names that were made at run time. The generic look-up of a member
+//! calls the getter that the table contains for the member.
 
 use std::ffi::c_void;
 
@@ -67,7 +68,8 @@ impl Attributes {
 }
 
 /// Returns the slot at which the search for a name begins. The addresses of objects are multiples of 16, and strings of
-/// similar length are in adjacent memory. So the slot also depends on higher bits of the address.
+/// similar length are in adjacent memory. So the slot depends not only on the lowest bits, but also on higher bits of
+/// the address.
 fn first_place(name: *mut ffi::PyObject, size: usize) -> usize {
     let address = name as usize >> 4;
     (address ^ address >> 7) & (size - 1)

@@ -34,7 +34,7 @@ pub enum Interface {
 const SPAN_MEMBERS: [Member; 4] =
     [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Between, Member::Comm];
 
-/// A field of the event replaces a member of the same name, except these members.
+/// The members that no field replaces. A field of the event replaces every other member that has the name of the field.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
 
 impl Interface {
@@ -92,8 +92,9 @@ fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str
     }
 }
 
-/// Returns the members that are not in `keys()`, and so not in `to_dict()`. They are not in the record: the name of the
-/// task, whose look-up is slow, and the path of the cgroup, of which the record contains only the id.
+/// Returns the members that are not in `keys()`, and so not in `to_dict()`: the name of the task and the path of the
+/// cgroup. The record does not contain these values. Looking up the name of a task is slow, and of a cgroup, the record
+/// contains only the id.
 fn unlisted_members(event: &EventType) -> impl Iterator<Item = (&'static str, Member)> + use<> {
     let cgroup = event.layout.has_cgroup().then_some((CGROUP, Member::Cgroup));
     [Some((COMM, Member::Comm)), cgroup].into_iter().flatten()
@@ -324,7 +325,7 @@ fn python_type(
     ];
     let mut spec = ffi::PyType_Spec {
         name,
-        // 0 means the size of the base class, so the objects have the same layout.
+        // 0 means the size of the base class. The objects therefore have the layout of the objects of the base class.
         basicsize: 0 as c_int,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)

@@ -69,7 +69,7 @@ pub fn text<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(py, string(text)) }
 }
 
-/// Returns a value's Python object.
+/// Returns the Python object for the value `of`.
 pub fn object<'py>(py: Python<'py>, of: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: `py` proves that the GIL is held.
     unsafe { Bound::from_owned_ptr_or_err(py, value(of)) }
@@ -159,8 +159,8 @@ pub fn branches<'py>(py: Python<'py>, branches: impl Iterator<Item = Branch>) ->
     Ok(PyList::new(py, branches.map(object).collect::<PyResult<Vec<_>>>()?)?.into_any())
 }
 
-/// Returns a dict with the values of a counter by name. For a group of events, `cntr` is a list that contains a dict
-/// for each event.
+/// Returns a dict with the values of a counter by name. For a group of events, the value of the key `cntr` is a list
+/// that contains a dict for each event.
 pub fn reading<'py>(py: Python<'py>, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
     let put = |dict: &Bound<'py, PyDict>, name: &str, value: Option<u64>| match value {

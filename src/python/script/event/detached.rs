@@ -1,4 +1,4 @@
-//! Copies and pickles of events. They contain everything about their event, so another process can use them.
+//! Copies and pickles of events. A copy or a pickle contains everything about its event, so another process can use it.
 //!
 //! A pickle contains the record, the text of its format, and the sample format of the attr. So a process that does not
 //! have the class of the event can create it again. The pickle also contains the values that only the run knows: the
@@ -30,8 +30,10 @@ use super::{
     object,
 };
 
-/// The key in [`CLASSES`]: the tracepoint's system, the text of its format, the alias, and the sample format of the
-/// attr with a 1 behind it if the raw data is no member. For other events, `None` and the name take the place of system and format.
+/// The key in [`CLASSES`]: the tracepoint's system, the text of its format, the alias, and seven numbers. The first six
+/// numbers are the sample format of the attr. The last number is 1 if the raw data contains the frames of an
+/// interpreter, otherwise 0. For an event that is not a tracepoint, the system is `None`, and the text is the name of
+/// the event.
 type Identity = (Option<String>, String, Option<String>, [u64; 7]);
 
 /// The classes of all events. If a later run in this process has the same events, it uses the same classes.
@@ -82,7 +84,8 @@ type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Op
 /// known.
 type FrameParts = (u64, String, u64, String, Option<(i32, u8)>, Option<(String, u32)>);
 
-/// The kinds of user frames. In older pickles, without Python frames, the kind is a bool.
+/// The kinds of user frames. In older pickles, which contain no Python frames, the kind is a bool: true for an inlined
+/// frame.
 const NATIVE: u8 = 0;
 const INLINED: u8 = 1;
 const PYTHON: u8 = 2;
@@ -248,7 +251,8 @@ fn class(
     is_same: impl Fn(&Class) -> bool,
     event: impl FnOnce() -> PyResult<EventType>,
 ) -> PyResult<&'static Class> {
-    // The mutex is not held while a class is created: this runs Python code, which may call this function again.
+    // The mutex is not held while a class is created: creating a class runs Python code, which may call this function
+    // again.
     let is_same = |class: &Class| class.interface == interface && is_same(class);
     let known = with_classes(|classes| classes.get(&key)?.iter().find(|class| is_same(class)).copied());
     if let Some(class) = known {

@@ -46,7 +46,7 @@ pub fn own_getter(member: Member) -> Getter {
     if member == Member::Between {
         return Getter { get: get_between, closure: std::ptr::null_mut() };
     }
-    // All other members are in this list.
+    // `Member::OWN` contains all other members that this function gets.
     let at = Member::OWN.iter().position(|&(_, own)| own == member).unwrap_or_default();
     Getter { get: GETTERS[at], closure: std::ptr::null_mut() }
 }

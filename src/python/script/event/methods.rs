@@ -352,9 +352,10 @@ fn print<'py>(
     let mut line = Vec::with_capacity(256);
     write_line(&this.sample(), parts, &context, &mut line);
     let py = object.py();
-    // The text is written to `sys.stdout`, because the script may have replaced this stream.
-    // SAFETY: the GIL is held, and the name is a static string. The result is a borrowed reference, of which a counted
-    // one is made: the script may replace `sys.stdout` during the write, and thereby free the object.
+    // The text is written to `sys.stdout` and not to the descriptor 1, because the script may have replaced
+    // `sys.stdout`. SAFETY: the GIL is held, and the name is a static string. The result is a borrowed reference. A
+    // counted reference is made from the borrowed one, because the script may replace `sys.stdout` during the write and
+    // thereby free the object.
     let stdout = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"stdout".as_ptr())) };
     let stdout = stdout.ok_or_else(|| PyRuntimeError::new_err("lost sys.stdout"))?;
     if !stdout.is_none() {

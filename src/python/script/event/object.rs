@@ -175,8 +175,8 @@ pub unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
-/// Contains the event object that is passed to the handlers of an event type. Unless a script keeps the object, it is
-/// used for the next event too.
+/// Contains the event object that is passed to the handlers of an event type. If the script does not keep the object,
+/// the next event uses the object again.
 pub struct EventSlot {
     object: *mut ffi::PyObject,
     context: Arc<Context>,

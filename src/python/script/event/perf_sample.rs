@@ -51,9 +51,9 @@ enum PerfMember {
     Tid,
     Id,
     Period,
-    /// A number of the record, and the value that it has if it was not recorded.
+    /// A number of the record. The second member is the value of the attribute if the number was not recorded.
     Number(SampleMember, u64),
-    /// A number that only decoded hardware traces contain. perf-prof does not decode them.
+    /// A number that only decoded hardware traces contain. perf-prof does not decode hardware traces.
     OfTraces,
     RawBuf,
     Dso,
@@ -108,9 +108,10 @@ fn all() -> impl Iterator<Item = (usize, (&'static str, PerfMember, &'static str
 /// The evsel objects of a run. The context of the run stores them in a slot.
 #[derive(Default)]
 pub struct Evsels {
-    /// By the address of the class of the event.
+    /// The evsel of each event, by the address of the class of the event. Equal events have one class: here is the
+    /// evsel of the first of them.
     of_classes: FxHashMap<usize, Py<PyAny>>,
-    /// Events that are equal have the same class. The samples of all but the first of them are found by their ids.
+    /// The evsels of the other equal events, by the ids that their samples contain.
     of_ids: FxHashMap<u64, Py<PyAny>>,
 }
 
@@ -158,7 +159,7 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
     ];
     let mut spec = ffi::PyType_Spec {
         name: c"perf.sample_event".as_ptr(),
-        // 0 means the size of the base class, so the objects have the same layout.
+        // 0 means the size of the base class. The objects therefore have the layout of the objects of the base class.
         basicsize: 0,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT
@@ -314,7 +315,7 @@ fn of_place<'py>(py: Python<'py>, frame: &Arc<PerfFrame>, of: PerfMember) -> PyR
         (PerfMember::MapEnd, Some(map), ..) => Ok(map.end.bind(py).clone().into_any()),
         (PerfMember::MapPgoff, Some(_), ..) => {
             let start = frame.map.as_ref().map_or(0, |map| map.start);
-            // If the address is not in a file, the offset is the address itself.
+            // If the address is not in a file, `file_offset` is the address itself.
             let is_file = frame.file_offset != frame.ip;
             number(if is_file { frame.file_offset.wrapping_sub(frame.ip.wrapping_sub(start)) } else { 0 })
         }

@@ -1,13 +1,13 @@
-//! What the address means that was recorded with a sample.
+//! The meaning of the address that was recorded with a sample.
 
 use perf_prof_format::abi::*;
 
 /// What the recorded addresses of an event mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// They are addresses of code or data. perf looks up their symbols.
+    /// The values are addresses of code or data. perf looks up their symbols.
     Resolved,
-    /// They are plain numbers.
+    /// The values are plain numbers.
     Plain,
 }
 

@@ -114,7 +114,8 @@ impl Arguments {
 }
 
 impl Makers {
-    /// Returns a number that determines the value of [`Makers::number_or_comm`]; `None` if there is no such number.
+    /// Returns a number that determines what [`Makers::number_or_comm`] returns: for equal numbers, it returns equal
+    /// values. Returns `None` if there is no such number.
     #[inline]
     pub fn number_of(&self, common: Common, of: ArgumentsOf<'_>) -> Option<u64> {
         let ArgumentsOf { event, sample, raw, .. } = of;

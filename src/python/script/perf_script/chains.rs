@@ -1,5 +1,5 @@
-//! Keeps the callchains of earlier samples as Python lists. The key is their recorded addresses. Samples often repeat
-//! callchains.
+//! Keeps the callchains of earlier samples as Python lists, because samples often repeat callchains. The list of a
+//! callchain is found by the addresses that were recorded.
 
 use std::{hash::Hasher as _, sync::Arc};
 
@@ -138,7 +138,8 @@ impl Chains {
 fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made> {
     let frames = perf_chain(sample, context);
     let again = perf_chain(sample, context);
-    // Frames that are not cached may change their meaning, and no record reports this.
+    // Frames that are not cached are new objects at each call. Such frames may change their meaning, and no record
+    // reports the change.
     let are_cached = frames.len() == again.len() && frames.iter().zip(&again).all(|(one, two)| Arc::ptr_eq(one, two));
     if !are_cached {
         return Ok(Made::Never);
@@ -150,7 +151,7 @@ fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made
 }
 
 impl KeptList {
-    /// Returns whether nothing else refers to the list, and it has as many entries as before.
+    /// Returns whether nothing else refers to the list, and the list has as many entries as before.
     #[inline]
     fn is_unused(&self, time: u64, held: *mut ffi::PyObject) -> bool {
         let list = self.list.as_ptr();
@@ -204,7 +205,7 @@ impl KeptEntry {
         Ok(())
     }
 
-    /// Returns whether nothing else refers to the dicts, and they were not changed.
+    /// Returns whether nothing else refers to the dicts, and the dicts were not changed.
     #[inline]
     fn is_unused(&self, py: Python<'_>) -> bool {
         self.entry.is_unused(py) && self.symbol.as_ref().is_none_or(|symbol| symbol.is_unused(py))
@@ -217,8 +218,8 @@ impl KeptPart {
         Some(KeptPart { version: version(dict)?, dict: dict.clone().unbind() })
     }
 
-    /// Returns whether no script uses a dict: only this object and the list or dict that contains it refer to it, and
-    /// it was not changed.
+    /// Returns whether no script uses a dict: only this object and the list or dict that contains the dict refer to it,
+    /// and the dict was not changed.
     #[inline]
     fn is_unused(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held (`py`), and the dict is a live object.
@@ -227,7 +228,8 @@ impl KeptPart {
     }
 }
 
-/// Returns the index of a callchain. The process id is part of the key, because forked processes have equal addresses.
+/// Returns the index of a callchain. `key` contains the process id, because the callchains of forked processes have
+/// equal addresses.
 #[inline]
 fn place(key: Key, words: &[u8]) -> usize {
     let mut hasher = FxHasher::default();

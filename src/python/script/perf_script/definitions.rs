@@ -18,11 +18,12 @@ use super::{super::event::text, Raised, parameters};
 
 /// Remembers for which events the functions `define_*` have been called.
 pub struct Definitions {
-    /// For each event, true until its first sample. False for events other than tracepoints.
+    /// For each event: true until its first sample arrives, but always false for an event that is not a tracepoint.
     pending: Vec<bool>,
     /// The ids of the tracepoints whose names have been passed. Two events of a recording may be the same tracepoint.
     defined: HashSet<u32>,
-    /// The last field of the last print format. As in perf, it stays valid for the next print format.
+    /// The last field of the last print format. As in perf, this field stays valid at the start of the next print
+    /// format.
     field: Option<String>,
 }
 

@@ -12,7 +12,7 @@ pub enum Signs {
     /// As in perf, without extending the sign: the value -1 of an `int` becomes 4294967295.
     #[default]
     AsPerf,
-    /// With the sign.
+    /// With the sign: the value -1 of an `int` stays -1.
     True,
 }
 
@@ -102,8 +102,8 @@ impl FieldReader {
         }
     }
 
-    /// Returns the number from which the value is made; `None` if the field is not a number or the raw data ends before
-    /// it.
+    /// Returns the number from which the value is made; `None` if the field is not a number, or if the raw data ends
+    /// before the field.
     #[inline]
     pub fn number_of(&self, raw: &[u8]) -> Option<u64> {
         match self.kind {

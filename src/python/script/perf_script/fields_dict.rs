@@ -19,8 +19,8 @@ const CALLCHAIN: usize = COMMON_KEYS.len() - 1;
 pub struct FieldsDict {
     kept: KeptDict,
     keys: Vec<Py<PyString>>,
-    /// For each key, whether it is the last key with its name. Only the last one gets a value, because in a dict the
-    /// last value of a name counts.
+    /// For each key, whether it is the last key with its name. Only the last key of a name gets a value, because a
+    /// later value in a dict replaces an earlier value.
     is_last: Box<[bool]>,
     /// The [`Read`] from which `wanted` was computed.
     read: Read,

@@ -84,7 +84,7 @@ impl FrameObjects {
             offset: PyInt::new(py, symbol.offset).unbind(),
         });
         let gone = std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner));
-        // The lock of `GONE` is released before the dicts are freed, because this may run Python code.
+        // The lock of `GONE` is released before the dicts are freed, because freeing a dict may run Python code.
         drop(gone);
         let (dict, of_symbol) = entry(py, frame)?;
         let versions = [version(&dict), of_symbol.as_ref().and_then(version)];
@@ -93,7 +93,7 @@ impl FrameObjects {
     }
 
     /// Returns the entry for a callchain. A script may change or keep an entry. So the dict of the last call is
-    /// returned only if nothing else refers to it and it was not changed. Otherwise a new dict is made.
+    /// returned only if nothing else refers to the dict, and the dict was not changed. Otherwise a new dict is made.
     #[inline]
     pub fn entry<'py>(&self, py: Python<'py>, frame: &PerfFrame) -> PyResult<Bound<'py, PyDict>> {
         match self.entry.unused(py) {

@@ -34,10 +34,11 @@ pub struct Found {
     positional: usize,
     /// The names of the values that are passed by name.
     names: Option<Py<PyTuple>>,
-    /// The arguments of the call. The first element is unused: CPython may store the `self` of a bound method in it. An
-    /// argument that the function does not read is `not_read`.
+    /// The arguments of the call. The first element is unused: CPython may store the `self` of a bound method in it. If
+    /// the function does not read an argument, the argument is the object `_not_read`.
     arguments: Box<[*mut ffi::PyObject]>,
-    /// Keeps the object alive that stands for arguments that are not read.
+    /// The object that is passed instead of arguments that the function does not read. This member keeps the object
+    /// alive.
     _not_read: Py<PyAny>,
 }
 
@@ -48,7 +49,7 @@ pub struct Made {
     pub value: Value,
     /// What the function reads of the value.
     pub read: Read,
-    /// The same as bits, if the value is the dict of the sample.
+    /// `read` as bits. Only used if `value` is the dict of the sample.
     pub of_sample: Wanted,
 }
 
@@ -66,7 +67,7 @@ pub enum Known<'py> {
 pub enum BindError {
     /// The function cannot be called with the values of its event.
     Mismatch(ScriptError),
-    /// The function computes its own signature, and this raised an exception.
+    /// The function computes its own signature, and the computation raised an exception.
     Signature {
         /// The name of the function.
         name: String,
@@ -224,7 +225,8 @@ impl Found {
     #[inline]
     fn release(&self, count: usize) {
         for made in &self.made[..count] {
-            // SAFETY: the caller holds the GIL, and gives away the reference that it has put there.
+            // SAFETY: the caller holds the GIL. It has put a counted reference into `arguments`, which is given up
+            // here.
             unsafe { ffi::Py_DECREF(self.arguments[made.at]) };
         }
     }

@@ -51,9 +51,10 @@ pub struct EventHandler {
 /// The kind of an event. It determines which function handles the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The function that is named after the tracepoint, otherwise `trace_unhandled`.
+    /// A tracepoint. The function that is named after the tracepoint handles it, or `trace_unhandled` if there is no
+    /// such function.
     Tracepoint,
-    /// `process_event`.
+    /// Another event. `process_event` handles it.
     Other,
 }
 
@@ -165,14 +166,14 @@ impl Handlers {
         Ok(())
     }
 
-    /// Returns the function for the end of the run; `None` if the script has none.
+    /// Returns the function for the end of the run; `None` if the script does not define the function.
     pub fn trace_end(&self, py: Python<'_>) -> Option<Callback> {
         let name = "trace_end";
         let function = parameters::callable(self.main.bind(py), name)?;
         Some(Callback { function: function.unbind(), name: name.to_owned() })
     }
 
-    /// Calls the function for a record that is not a sample, if the script has one.
+    /// Calls the function for a record that is not a sample, if the script defines this function.
     pub fn other_record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
         match &mut self.export {
             Some(export) if db_export::exports(record) => export.record(py, record),
@@ -180,7 +181,7 @@ impl Handlers {
         }
     }
 
-    /// Calls the function that handles a sample, if the script has one.
+    /// Calls the function that handles a sample, if the script defines this function.
     #[inline]
     pub fn sample(&mut self, py: Python<'_>, event: usize, record: &[u8]) -> Result<(), Raised> {
         let main = self.main.bind(py);
@@ -219,7 +220,7 @@ impl Handlers {
             }
         };
         let context = self.context.get();
-        // SAFETY: the GIL is held now and at `clear` below. The sample lives longer.
+        // SAFETY: the GIL is held now and at `clear` below. The sample lives until `clear` has returned.
         unsafe { context.set(&sample) };
         let of = ArgumentsOf { at: event, event: &handler.arguments, sample: &sample, raw: sample.raw() };
         let arguments = &mut self.arguments;

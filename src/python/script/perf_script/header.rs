@@ -25,7 +25,7 @@ pub struct HeaderValues {
     context: Arc<Context>,
     /// The names of tasks by thread id. All names are dropped when any task changes.
     comms: FxHashMap<i32, Py<PyAny>>,
-    /// The number of changes of the context's tasks at the time when `comms` was filled.
+    /// The value of `Context::task_changes` when `comms` was filled.
     changes: u64,
     /// The second of the last event's time, and the Python object of this number.
     secs: Option<(u64, Py<PyAny>)>,

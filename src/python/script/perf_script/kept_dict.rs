@@ -1,5 +1,5 @@
 //! A dict that is filled again for each event. Its keys are the same for all events, so only values that have changed
-//! are set. If a script keeps or changes the dict, the next event gets a new one.
+//! are set. If a script keeps or changes the dict, the next event gets a new dict.
 
 use std::ptr;
 
@@ -18,11 +18,11 @@ pub struct KeptDict {
     template: Py<PyDict>,
     keys: Box<[Py<PyString>]>,
     dict: Option<Py<PyDict>>,
-    /// The version of the dict after the last change that was made here.
+    /// The version of `dict` after the last change that this object made; see [`version`].
     version: Option<u64>,
     /// The value of each key in `dict`; null if it was not set yet. The dict owns the references to the values.
     held: Box<[*mut ffi::PyObject]>,
-    /// For each key, the number from which its value was made; `None` if it was not made from a number.
+    /// For each key, the number from which its value was made; `None` if the value was not made from a number.
     numbers: Box<[Option<u64>]>,
 }
 
@@ -59,7 +59,7 @@ impl KeptDict {
         if self.is_unused(py, holders) { Ok(Begun::Again) } else { self.renew(py).map(|()| Begun::New) }
     }
 
-    /// Makes a new dict, whatever the script has done with the last one.
+    /// Makes a new dict, even if the last dict could be used again.
     pub fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         self.dict = Some(self.template.bind(py).copy()?.unbind());
         self.held.fill(ptr::null_mut());

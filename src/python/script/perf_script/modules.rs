@@ -112,8 +112,8 @@ impl Finder {
     }
 }
 
-/// Returns the entries of `sys.path` that may contain the user's modules: all entries except the folder of perf's
-/// modules.
+/// Returns the entries of `sys.path` that may contain modules of the user: all entries except the folder with the
+/// modules of perf.
 fn folders_of_the_user(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let folders = PyList::empty(py);
     for folder in py.import("sys")?.getattr("path")?.try_iter()? {

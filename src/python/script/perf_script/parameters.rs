@@ -49,7 +49,8 @@ pub enum Rest {
 
 impl Parameters {
     /// Returns the parameters of a callable. Returns `None` if Python does not know them, as for most functions of
-    /// extension modules. If the callable computes its own signature, fails with the exception that this raises.
+    /// extension modules. If the callable computes its own signature, fails with the exception that the computation
+    /// raises.
     pub fn of(function: &Bound<'_, PyAny>) -> PyResult<Option<Parameters>> {
         let py = function.py();
         let inspect = py.import("inspect")?;

@@ -1,6 +1,6 @@
 //! Determines from the parameters of a handler which values it gets, and in which order. perf passes as many values by
 //! position as the handler has parameters. If this does not fit the fields of the event in this kernel, the values are
-//! passed by name. Does not know Python.
+//! passed by name. This file itself makes no calls to Python.
 
 use super::parameters::{Need, Parameters, Rest};
 
@@ -51,7 +51,7 @@ const COMMON: [(&str, Common); 8] = [
     ("common_callchain", Common::Callchain),
 ];
 
-/// The name of the parameter after the fields.
+/// The name of the parameter that comes after the fields.
 const SAMPLE: &str = "perf_sample_dict";
 
 /// The values that a handler gets.

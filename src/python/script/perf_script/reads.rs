@@ -16,7 +16,7 @@ pub enum Read {
     Nothing,
     /// The argument is a dict, and the function reads only these items.
     Items(Arc<[Path]>),
-    /// Possibly everything.
+    /// The function may read everything.
     Whole,
 }
 
@@ -67,8 +67,8 @@ impl Reads {
         Ok(Some(Reads { arguments: found.into_iter().map(read).collect(), examined }))
     }
 
-    /// Returns whether the result is still valid. It is valid if the function has the same code, which a script can
-    /// replace, and no module was imported since the examination.
+    /// Returns whether the result is still valid. The result is valid if the function still has the code that was
+    /// examined, and no module was imported since the examination. (A script can replace the code of a function.)
     #[inline]
     pub fn hold(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held, and the function is a live object of this type. The result is only compared.

@@ -151,7 +151,8 @@ impl RecordFunctions {
             SwitchDirection::OutPreempted => (true, true),
         };
         let time = switch.sample_id.time.unwrap_or(0);
-        // Virtual machines write no records of this type. So `machine_pid2` and `vcpu` have the values for unknown.
+        // Virtual machines write no records of this type. So `machine_pid2` is 0 and `vcpu` is -1, which mean that they
+        // are not known.
         let called = object.call1((time, cpu, pid, tid, np_pid, np_tid, HOST, out, preempted, 0, -1));
         called.map(drop).map_err(|error| (function, error))
     }

@@ -48,7 +48,7 @@ pub struct SampleDict {
     events: Vec<EventPart>,
     /// The data source of the last sample, and its text.
     data_source: (u64, Py<PyString>),
-    /// The counters of a sample without recorded counters. As in perf, this is one tuple of zeros.
+    /// The counters of a sample without recorded counters. As in perf, there is one tuple, which contains zeros.
     no_counts: Py<PyTuple>,
 }
 
@@ -163,8 +163,8 @@ impl SampleDict {
         })
     }
 
-    /// Makes the dict of a sample. Only the `wanted` items get the values of this sample. If it contains rare members,
-    /// all items do.
+    /// Makes the dict of a sample. Only the `wanted` items get the values of this sample. If the sample contains rare
+    /// members, all items get its values.
     pub fn make<'py>(
         &mut self,
         py: Python<'py>,

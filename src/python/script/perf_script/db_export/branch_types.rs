@@ -1,4 +1,4 @@
-//! The kinds of branches in hardware traces, and the numbers that samples in a database refer to.
+//! The kinds of branches in hardware traces, each with the number by which samples in a database refer to the kind.
 
 /// The bits of `PERF_IP_FLAG_*` in `tools/perf/util/event.h`.
 mod flag {

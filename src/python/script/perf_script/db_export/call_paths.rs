@@ -18,11 +18,11 @@ pub enum Callee {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub id: u64,
-    /// 0 for the root.
+    /// The id of the row of the caller; 0 for the root.
     pub parent_id: u64,
-    /// 0 if the address has no symbol.
+    /// The id of the symbol; 0 if the address has no symbol.
     pub symbol_id: u64,
-    /// 0 if there is a symbol.
+    /// The address; 0 if the address has a symbol.
     pub address: u64,
 }
 

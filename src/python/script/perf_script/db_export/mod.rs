@@ -254,9 +254,9 @@ impl Export {
     }
 }
 
-/// Returns whether the name of the frame is the one that the symbol table of the file contains for the address. Returns
-/// false for an inlined function, and for a name that comes from debug information. This is possible only for unwound
-/// frames, because only these have a source line.
+/// Returns whether the name of the frame is the name that the symbol table of the file contains for the address.
+/// Returns false for an inlined function, and for a name that comes from debug information. Only unwound frames can
+/// have such names, and only unwound frames have a source line.
 fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
     let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
     frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))

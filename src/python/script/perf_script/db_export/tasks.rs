@@ -24,9 +24,9 @@ pub struct Comm {
 /// How a thread got its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// By exec.
+    /// The thread got the name by exec.
     Exec,
-    /// In another way.
+    /// The thread got the name in another way.
     #[default]
     Other,
 }
@@ -139,7 +139,7 @@ impl Tasks {
         self.ended.extend(self.by_tid.remove(&tid));
     }
 
-    /// Notes that `parent` created `child`. Both are pairs (process id, thread id).
+    /// Notes that `parent` created `child`. `parent` and `child` are pairs (process id, thread id).
     pub fn forked(&mut self, parent: (i32, i32), child: (i32, i32), time: u64) {
         let ((ppid, ptid), (pid, tid)) = (parent, child);
         let mut from = self.find_or_create(ppid, ptid);
