@@ -1,5 +1,5 @@
-//! perf-prof under the name `perf`, as wrappers of scripts call it. Accepts options of perf that change nothing here,
-//! gives `record` perf's default event and rate, and exits with perf's status after wrong usage.
+//! perf-prof under the name `perf`, which the wrappers of scripts call. Accepts options of perf that change nothing
+//! here, gives `record` perf's default event and rate, and exits with perf's status after wrong usage.
 
 use std::{ffi::OsString, path::Path};
 
@@ -38,13 +38,13 @@ pub fn with_options_of_perf(commands: Command) -> Command {
 }
 
 /// Adds `--itrace`, the option that says how perf decodes hardware traces. perf-prof decodes no hardware traces, so the
-/// option has no effect. perf ignores it too for a recording without hardware traces.
+/// option has no effect. perf also ignores `--itrace` for a recording without hardware traces.
 fn with_itrace(command: Command) -> Command {
     command.arg(Arg::new("itrace").long("itrace").num_args(0..=1).require_equals(true).hide(true))
 }
 
-/// If the first word is `--exec-path`, prints the folder with perf's scripts, as perf does. Returns whether it was the
-/// first word.
+/// If the first word is `--exec-path`, prints the folder with perf's scripts, as perf does. Returns whether
+/// `--exec-path` was the first word.
 #[cfg(feature = "python")]
 pub fn print_exec_path(argv: &[OsString]) -> bool {
     let is_asked = argv.get(1).is_some_and(|word| word == "--exec-path");

@@ -21,8 +21,8 @@ impl FromStr for Part {
     }
 }
 
-/// Returns the earlier recording and its name for messages. It is read with the same options as `after`. Returns `None`
-/// if the user requests no comparison.
+/// Returns the earlier recording and its name for messages. The options for reading the earlier recording are those of
+/// `after`. Returns `None` if the user requests no comparison.
 pub fn earlier(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<(Input, String)> {
     let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
     let mut name = path.display().to_string();

@@ -20,7 +20,8 @@ pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Er
     }
 }
 
-/// Returns the message for refused options, with the same hint if they are refused because there is a command, or no event.
+/// Returns the message for refused options. If the options are refused because of the command, or because there is no
+/// event, the message contains the hint of [`with_hint`].
 pub fn refusal(error: &OptionError, command: Option<&OsString>) -> String {
     use PlanError::{CommandBesideTarget, CommandWithInput};
     let is_of_words =
@@ -69,7 +70,8 @@ fn are_events(text: &str) -> bool {
     !text.starts_with(['.', '/']) && (are_all(text) || text.split_once('/').is_some_and(|(event, _)| are_all(event)))
 }
 
-/// Returns whether a selector is certainly an event, and not any word.
+/// Returns whether a selector is certainly an event. Some words are valid selectors, although they are not meant as
+/// events.
 fn is_event(event: &EventSpec) -> bool {
     match &event.kind {
         EventKind::Source { name, .. } => {

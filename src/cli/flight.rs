@@ -13,7 +13,7 @@ use perf_prof_session::{
 
 use super::{option_error::OptionError, values};
 
-/// The default of `--min-gap`: for this time after a dump, events cause no further dump.
+/// The default of `--min-gap`: the time after a dump in which an event of `--trigger` causes no further dump.
 const MIN_GAP: Duration = Duration::from_secs(1);
 
 /// What happened before something went wrong: the samples stay in rings until a trigger writes them.
@@ -164,7 +164,7 @@ impl FlightOptions {
         })))
     }
 
-    /// Fails if one of these options is given although no samples stay in rings.
+    /// Fails if an option is given that needs samples in rings. Called if no option makes samples stay in rings.
     fn refuse_without_rings(&self) -> Result<(), FlightError> {
         if self.switch_output.is_some() {
             return Err(FlightError::NotOverwritten);

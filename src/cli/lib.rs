@@ -1,7 +1,7 @@
 //! The command line and the executable `perf-prof`. Parses argv to options and makes plans of them, prints help texts,
 //! and contains the commands that inspect the machine.
 //!
-//! This crate is the only one that knows argv. Its module `native` is the native module of the Python package.
+//! Only this crate knows argv. Its module `native` is the native module of the Python package.
 //!
 //! # Where a change goes
 //!
@@ -10,7 +10,8 @@
 //! * `serve`, which is `python` with `--listen`: `python/serve.rs`
 //! * an option of `trace`, `top` and `hist`: `watch/options.rs` (all), `watch/tally.rs` (`top` and `hist`), or the file
 //!   of the command
-//! * `-a -C -p -t -c -F`, `--cgroups`, `--comms` of several commands: `targets.rs`; how messages spell options: `option_error.rs`
+//! * `-a -C -p -t -c -F`, `--cgroups`, `--comms` of several commands: `targets.rs`; how messages spell options:
+//!   `option_error.rs`
 //! * an option of `script` for text: `script/mod.rs`, `script/recording.rs` (also of `report` and `export`); for
 //!   scripts of perf: `script/program.rs`, `script/folders.rs` (where they are), `script/wrappers.rs` (`NAME-record`)
 //! * an option of perf that has no effect, under the name `perf`: `as_perf.rs`

@@ -94,7 +94,7 @@ struct FieldRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     signed: Option<bool>,
     /// The size of the field in the record, in bytes. If an array is stored elsewhere in the record (`__data_loc`,
-    /// `__rel_loc`), the size of its locator.
+    /// `__rel_loc`), this is the size of the word that says where the array is.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,8 +221,8 @@ fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<Fiel
     Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
 }
 
-/// Returns the events that match any of `globs`, or all events if there are no globs. Fails if a glob has no match. If
-/// `events` contains no tracepoints, `closed` is the reason.
+/// Returns the events that match any of `globs`, or all events if there are no globs. Fails if a glob has no match.
+/// `closed` is the reason why `events` contains no tracepoints; `None` if it contains tracepoints.
 fn select_events<'a>(
     globs: &[String],
     events: &[(&'a str, &'static str)],

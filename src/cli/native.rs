@@ -20,7 +20,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::name_package(module)
 }
 
-/// Makes the module importable in the embedded interpreter. Called before the interpreter is started.
+/// Makes this module importable in the embedded interpreter. Must be called before the interpreter is started.
 pub fn register() {
     script::set_native(_native::__pyo3_init);
 }

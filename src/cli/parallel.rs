@@ -201,7 +201,8 @@ impl Parallel {
         if input == Path::new("-") {
             bail!("a pipe cannot be divided: write the recording to a file first");
         }
-        // The jobs check the owner of the recording too. The option -f of the command turns off both checks.
+        // The owner of the recording is checked here, and each job checks the owner again. The option -f of the command
+        // turns off both checks.
         let force = self.command.iter().any(|word| word == "-f" || word == "--force");
         let recorded = read_extent(&input, &ReadLimits { owner: owner(force), memory: None })?;
         if self.per_cpu && recorded.cpus.is_empty() {
@@ -304,7 +305,7 @@ enum MessageContent {
     /// Nothing, or only the line that a successful replay prints about the loaded script.
     Empty,
     /// Only the line about the script, and the message that no sample of the part was selected. A job cannot know
-    /// whether this is a mistake, because other parts may contain samples.
+    /// whether the user made a mistake, because other parts may contain selected samples.
     NoSample,
     /// Messages that the user should read.
     Messages,
@@ -323,7 +324,8 @@ fn classify_messages(messages: &Path) -> io::Result<MessageContent> {
     })
 }
 
-/// Returns the times and CPUs of a recording. They come from its header if possible, otherwise from all of its records.
+/// Returns the times and CPUs of a recording. The times and CPUs come from the header of the recording if possible,
+/// otherwise from all of its records.
 fn read_extent(path: &Path, limits: &ReadLimits) -> anyhow::Result<RecordingExtent> {
     let mut recording = open::open(path, limits)?;
     let Some((start, end)) = recording.times()? else {

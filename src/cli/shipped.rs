@@ -24,7 +24,7 @@ struct Shipped {
     text: &'static str,
 }
 
-// SHIPPED: all files `scripts/*.py`, by name. `build.rs` writes it.
+// `shipped.rs` defines SHIPPED: all files `scripts/*.py`, sorted by name. `build.rs` writes `shipped.rs`.
 include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
 
 const SCRIPTS_AFTER_HELP: &str = "\
@@ -104,8 +104,8 @@ impl Run {
         let script = script(&self.name)?;
         let file = ScriptFile::of(script)?;
         let path = file.path();
-        // The order is that in which the kernel starts a script through its first line: the options of this line, the
-        // script, then all other options.
+        // The words have the order that the kernel uses when it starts a script through its first line: the options of
+        // this line, the script, then all other options.
         let of_program = argv.first().cloned().unwrap_or_else(|| "perf-prof".into());
         let given = python::given(path.as_os_str()).unwrap_or_default();
         let words = [of_program, "python".into()].into_iter().chain(given).chain([path.into()]);
@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// The file of an embedded script. It exists as long as this value.
+/// The file of an embedded script. The file exists as long as this value.
 pub struct ScriptFile {
     path: PathBuf,
     _folder: ScriptFolder,
@@ -154,8 +154,8 @@ fn about(text: &str) -> &str {
     text.split_once("\"\"\"").and_then(|(_, docstring)| docstring.lines().next()).unwrap_or_default()
 }
 
-/// A folder for the script's file, which only this user can use. It exists during the run, because tools and messages
-/// show the path of the script.
+/// A folder for the script's file, which only this user can use. The folder exists during the run, because tools and
+/// messages show the path of the script.
 struct ScriptFolder(PathBuf);
 
 impl ScriptFolder {

@@ -89,7 +89,8 @@ impl TargetOptions {
     }
 }
 
-/// Prints a message if `-a` has no effect: if tasks are selected too, they are the target, as in perf.
+/// Prints a message if `-a` has no effect. As in perf, `-a` has no effect if tasks are selected: then these tasks are
+/// the target.
 pub fn say_what_has_no_effect(selection: &Selection, verbosity: Verbosity) {
     if let (Some(tasks), AllCpus::Target, true) = (selection.tasks(), selection.all_cpus, verbosity > Verbosity::Quiet)
     {

@@ -19,7 +19,7 @@ pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A number below this one, without a unit, probably means seconds and not milliseconds.
+/// A number without a unit that is smaller than `FEW` probably means seconds and not milliseconds.
 const FEW: u64 = 100;
 
 /// Parses the duration of a run. A number without a unit means milliseconds, as for `-i`. A small number needs a unit,

@@ -8,7 +8,7 @@ pub struct Section {
     pub place: String,
     /// The name of the section.
     pub name: String,
-    /// The rows of its tables. For a script: its options.
+    /// The rows of the tables in the section. For a script, the options of the script.
     pub rows: Vec<Row>,
     /// The text of the section: each line is a sentence or a command.
     pub lines: Vec<String>,

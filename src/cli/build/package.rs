@@ -135,8 +135,8 @@ fn docstring(lines: &[&str]) -> Vec<String> {
     text.split("\n\n").flat_map(|paragraph| sentences(&paragraph.replace('\n', " "))).collect()
 }
 
-/// Returns where a name is described: in the section with this heading. Otherwise, in the first section with a table
-/// row about the name. Otherwise, in the first section that mentions the name.
+/// Returns the place that describes a name: the section whose heading is the name. If there is no such section, the
+/// first section with a table row about the name; if there is no such row, the first section that mentions the name.
 fn place_of(name: &str, documents: &[Section]) -> String {
     // A function counts only with parentheses, because its name alone may be an ordinary word or a command.
     let is_class = name.starts_with(char::is_uppercase);

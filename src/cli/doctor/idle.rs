@@ -85,8 +85,8 @@ fn judge(switches: &[Switches]) -> Check {
     let name = "idle tasks";
     let list =
         |is: fn(&Switches) -> bool| -> CpuSet { switches.iter().filter(|cpu| is(cpu)).map(|cpu| cpu.cpu).collect() };
-    // A CPU counts as silent only after two switches to its idle task. After a single one, the CPU may still be idle at
-    // the end.
+    // A CPU counts as silent only after two switches to its idle task. After a single switch, the CPU may still be idle
+    // at the end of the measurement.
     let silent = list(|cpu| cpu.to_idle > 1 && cpu.from_idle == 0);
     let busy = list(|cpu| cpu.to_idle <= 1 && cpu.from_idle == 0);
     let others = list(|cpu| cpu.to_idle <= 1 || cpu.from_idle != 0);
@@ -108,8 +108,8 @@ fn judge(switches: &[Switches]) -> Check {
     Check::warn(name, detail, Some(&mend(&silent, &others)))
 }
 
-/// Returns the advice for silent CPUs. It does not always help to run a program on other CPUs, because a device may
-/// interrupt a silent CPU. It always helps to keep a silent CPU busy, because its idle task then does not run.
+/// Returns the advice for silent CPUs. Running a program on other CPUs does not always help, because a device may
+/// interrupt a silent CPU. Keeping a silent CPU busy always helps, because the idle task of a busy CPU does not run.
 fn mend(silent: &CpuSet, others: &CpuSet) -> String {
     let first = silent.iter().next().unwrap_or_default();
     let awake = format!(

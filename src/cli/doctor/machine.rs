@@ -28,8 +28,8 @@ pub(super) fn kernel() -> Check {
     Check::ok("kernel", format!("Linux {}, {}", line("/proc/sys/kernel/osrelease"), std::env::consts::ARCH))
 }
 
-/// Returns the result of a check if tracepoints cannot be used. It is a failure for a user who may trace, such as root.
-/// For other users it is a warning, because their scripts can use other events.
+/// Returns the result of a check if tracepoints cannot be used. For a user who may trace, such as root, the result is a
+/// failure. For other users, the result is a warning, because their scripts can use other events.
 fn without_tracepoints(name: &'static str, why: impl fmt::Display, mend: Option<&str>) -> Check {
     match may_trace() {
         true => Check::fail(name, why.to_string(), mend),

@@ -94,7 +94,7 @@ pub struct Entry {
     pub text: String,
     /// The command or document that describes the entry.
     pub place: String,
-    /// Further lines that describe the entry. They are searched too.
+    /// Further lines that describe the entry. A search also looks into these lines.
     #[serde(skip)]
     pub more: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! Computes how well an entry matches the typed words. They may match its name, its text, or a synonym.
+//! Computes how well an entry matches the typed words. The words, or synonyms of the words, may match the name or the
+//! text of the entry.
 
 use super::{
     entry::Entry,
@@ -6,8 +7,8 @@ use super::{
     words::{excerpt, matches, words},
 };
 
-/// The score of a match of the whole name. Lower scores follow for a part of the name, for the line of text, and for
-/// the further lines.
+/// The score if the whole name of an entry matches. `NAME`, `TEXT` and `MORE` are the lower scores if a part of the
+/// name, the line of text, or one of the further lines matches.
 const WHOLE: f32 = 15.0;
 /// See [`WHOLE`].
 pub const NAME: f32 = 10.0;
@@ -95,8 +96,8 @@ pub struct Indexed<'a> {
     entry: &'a Entry,
     /// The words of the entry's name.
     pub name: Vec<String>,
-    /// The words of the full name. For a method they include the class; `name` does not, because the entry is not about
-    /// the class.
+    /// The words of the full name. For a method, these words include the class. `name` does not include the class,
+    /// because the entry is not about the class.
     whole_name: Vec<String>,
     /// The words of the entry's line of text.
     pub text: Vec<String>,

@@ -10,7 +10,8 @@ use super::{
 
 /// The minimum score of a good hit, divided by the best score. All other hits are shown only with `--all`.
 const GOOD: f32 = 0.3;
-/// The same minimum for documents. It is lower, so that documents are shown even if a name matches well.
+/// The minimum score of a good hit that is a document, divided by the best score. This minimum is lower than `GOOD`, so
+/// that documents are shown even if a name matches well.
 const GOOD_DOCUMENT: f32 = 0.1;
 /// The minimum likeness of a word that is searched instead of a mistyped word.
 const MISTYPED: f64 = 0.7;
@@ -84,8 +85,9 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
     found
 }
 
-/// Splits the typed words into terms. Words that form a phrase in the table of synonyms become one term. Other options behind
-/// the name of a tool, such as those of `strace -f`, are left out, because they mean something else here.
+/// Splits the typed words into terms. Words that form a phrase in the table of synonyms become one term. If the first
+/// word is a tool, such as `strace`, options that are not part of a phrase are left out, because options of perf-prof
+/// with these names have other meanings.
 fn terms(typed: &[String]) -> Vec<Term> {
     let typed = typed.join(" ").to_lowercase();
     let all: Vec<&str> = typed.split_whitespace().collect();

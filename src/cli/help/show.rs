@@ -28,8 +28,8 @@ pub fn chosen(found: Found, amount: Amount) -> Vec<Entry> {
     for hit in found.hits.into_iter().filter(|hit| hit.is_good || amount == Amount::All) {
         let same = |entry: &&mut Entry| entry.kind == hit.entry.kind && entry.name == hit.entry.name;
         match entries.iter_mut().find(same) {
-            // Several commands may describe the same option in different words. A single entry names all of these
-            // commands.
+            // Several commands may describe the same option in different words. A single entry is shown, which names
+            // all of these commands.
             Some(entry) if hit.entry.kind == Kind::Option => {
                 let place = hit.entry.place.trim_start_matches("perf-prof ").trim_end_matches(" --help");
                 entry.place = joined(&entry.place, place);

@@ -5,7 +5,8 @@ use super::entry::{Entry, Kind};
 
 const DOCUMENTS: &str = include_str!(concat!(env!("OUT_DIR"), "/documents.index"));
 
-/// Empty without Python, because there are no scripts and no package then.
+/// The index of the package and of the scripts. The text is empty without Python, because perf-prof then contains no
+/// package and no scripts.
 const PACKAGE: &str =
     if cfg!(feature = "python") { include_str!(concat!(env!("OUT_DIR"), "/package.index")) } else { "" };
 
@@ -53,7 +54,8 @@ fn add_line(entry: &mut Entry, line: &str) {
     }
 }
 
-/// Adds an entry for a table row. `head` is the header of the table's first column. It decides the kind of the entry.
+/// Adds an entry for a table row. `head` is the header of the table's first column. The header decides the kind of the
+/// entry.
 fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text: &str) {
     let place = found[section].place.clone();
     let kind = match head {

@@ -1,7 +1,7 @@
 //! Splits texts into words, and computes how well a word of a text matches a typed word.
 
-/// The likeness of a word to a typed word if only their endings differ. Lower values follow: the word starts with the
-/// typed word, or contains it.
+/// The likeness of a word to a typed word if only their endings differ. The two lower values are for a word that starts
+/// with the typed word, and for a word that contains the typed word.
 const STEM: f32 = 0.9;
 const START: f32 = 0.65;
 const INSIDE: f32 = 0.4;
@@ -72,7 +72,7 @@ pub fn excerpt(line: &str, phrase: &[String], width: usize) -> String {
     let hit = |piece: &str| words(piece).iter().any(|word| phrase.iter().any(|typed| likeness(word, typed) > 0.0));
     let at = pieces.iter().position(|piece| hit(piece)).unwrap_or(0);
     let length = |pieces: &[&str]| pieces.iter().map(|piece| piece.chars().count() + 1).sum::<usize>();
-    // Half of the width is for the words before the hit, because they help to understand it.
+    // Half of the width is for the words before the hit, because these words help to understand the hit.
     let mut from = at;
     while from > 0 && length(&pieces[from - 1..=at]) < width / 2 {
         from -= 1;

@@ -16,7 +16,8 @@ use super::{
 };
 
 /// Returns the help of the script `module`: its docstring. Returns `None` if the script has no docstring. Also returns
-/// `None` if the script was not started through its first line: its user wants the help of `perf-prof python`.
+/// `None` if the script was not started through its first line: in this case the user wants the help of `perf-prof
+/// python`.
 pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     given_by_first_line(argv, module)?;
     let mut text = String::new();
@@ -24,7 +25,7 @@ pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     docstring(&text).map(str::to_owned)
 }
 
-/// The end of the docstring is searched in this many bytes from the start of the script.
+/// The number of bytes, from the start of the script, that are searched for the end of the docstring.
 const MOST: u64 = 1 << 20;
 
 /// Returns the text of the docstring at the start of a script.
@@ -62,8 +63,8 @@ pub fn given(module: &OsStr) -> Option<Vec<OsString>> {
 /// line.
 fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString>> {
     let given = given(module)?;
-    // The kernel made the command line from the first line if it begins with the words of the first line, followed by
-    // the script. Otherwise the user typed it.
+    // If the command line begins with the words of the first line, followed by the script, the kernel made the command
+    // line from the first line. Otherwise the user typed the command line.
     let typed = argv.get(2..)?;
     (typed.starts_with(&given) && typed.get(given.len()).is_some_and(|typed| typed == module)).then_some(given)
 }

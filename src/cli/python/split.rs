@@ -12,10 +12,11 @@ use perf_prof_format::spec::{CallGraph, similar_names};
 /// The option whose value is the command to trace. All arguments after it belong to the command.
 pub const EXEC: &str = "exec";
 
-/// An option that belongs to the script if it comes after the script's name: many scripts have an option `-f FILE`.
+/// An option that belongs to the script if the option comes after the script's name, because many scripts have an
+/// option `-f FILE`.
 const BEFORE_MODULE: &[u8] = b"-f";
 
-/// An option that belongs to the script if it comes after the script's name and no recording is replayed.
+/// An option that belongs to the script if the option comes after the script's name and no recording is replayed.
 const WITH_INPUT: &[u8] = b"--force";
 
 /// The names of an option, and whether it takes a value.
@@ -168,8 +169,8 @@ fn option_form(flags: &[Flag], arg: &OsStr) -> Option<OptionForm> {
             (ValueKind::Nothing, Some(_)) => None,
         };
     }
-    // A cluster of short options: flags, then at most one option with a value. The rest of this argument is the value,
-    // or the next argument.
+    // A cluster of short options: flags, then at most one option with a value. The value is the rest of this argument
+    // or, if nothing follows the letter, the next argument.
     let cluster = &bytes[1..];
     for (at, &short) in cluster.iter().enumerate() {
         let flag = flags.iter().find(|flag| flag.short == Some(short))?;

@@ -100,7 +100,7 @@ pub struct ProgramOptions {
     args: Vec<OsString>,
 }
 
-/// The options of `perf-prof script` that text output uses too.
+/// The options of `perf-prof script` that both scripts and the text output use.
 #[derive(Clone, Copy)]
 pub struct OtherOptions<'a> {
     /// The recording and its samples, or the target of live events.
@@ -161,7 +161,7 @@ fn is_recording(path: &Path) -> bool {
 /// also has handlers for `perf script`.
 fn is_program(script: &OsStr) -> Result<bool, Failure> {
     let mut source = Vec::new();
-    // If the file cannot be read, the code that runs the script reports this.
+    // If the file cannot be read, the code that runs the script reports the error.
     let read = open_regular(Path::new(script)).map(|file| file.take(LARGEST_SCRIPT).read_to_end(&mut source));
     if !matches!(read, Ok(Ok(_))) {
         return Ok(false);
@@ -312,8 +312,8 @@ impl ProgramOptions {
         Ok(Some(Request::Script { script, args }))
     }
 
-    /// Returns an option that the user gave and that needs events of perf-prof; a script that opens its events itself
-    /// cannot use it. Returns `None` if there is no such option.
+    /// Returns an option that the user gave and that applies only to events that perf-prof opens. A script that opens
+    /// its events itself cannot use such an option. Returns `None` if there is no such option.
     fn option_of_events(&self, OtherOptions { of, all_cpus, .. }: OtherOptions<'_>) -> Option<&'static str> {
         let others = [
             (!self.events.is_empty(), "-e"),

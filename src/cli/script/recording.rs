@@ -1,4 +1,4 @@
-//! The options of all commands that print a recording. They select the recording and its samples.
+//! The options of all commands that print a recording: they select the recording and its samples.
 
 use std::path::{Path, PathBuf};
 

@@ -28,9 +28,9 @@ struct FolderOfPerf(PathBuf);
 
 /// How this program can be run.
 enum This {
-    /// As its own executable.
+    /// This program is an executable, at this path.
     Executable(PathBuf),
-    /// As a package of the Python interpreter at this path.
+    /// This program is a package of the Python interpreter at this path.
     Package(PathBuf),
 }
 
@@ -170,7 +170,7 @@ fn start(wrappers: &[Invocation<'_>]) -> Result<Running> {
 }
 
 impl Running {
-    /// Waits until the wrappers have ended, and the processes of perf-prof that they started.
+    /// Waits until the wrappers have ended, and until the processes of perf-prof that the wrappers started have ended.
     fn wait(mut self) -> Result<u8> {
         const PAUSE: Duration = Duration::from_millis(10);
         let signals = Signals::install()?;
@@ -201,7 +201,8 @@ impl Running {
             }
             thread::sleep(PAUSE);
         };
-        // If a signal killed a shell, the programs that it started may still run. They are waited for.
+        // If a signal killed a shell, the programs that the shell started may still run. Waits until these programs
+        // have ended.
         while asked.iter().any(|&pid| !procfs::has_exited(pid)) {
             thread::sleep(PAUSE);
         }

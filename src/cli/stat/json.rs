@@ -29,7 +29,7 @@ struct Event<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<u32>,
     status: &'static str,
-    /// `null` if the event was not counted.
+    /// The count; `None` (`null` in JSON) if the event was not counted.
     value: Option<u64>,
     unit: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

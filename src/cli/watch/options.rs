@@ -1,5 +1,5 @@
-//! The options that `trace`, `top` and `hist` share. They say where the events come from, live or a recording, and when
-//! the run ends.
+//! The options that `trace`, `top` and `hist` share. These options say where the events come from (live, or a
+//! recording), and when the run ends.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -68,7 +68,7 @@ pub struct Needs {
     pub python: Option<InterpreterFrameUse>,
     /// How often the command prints while it runs.
     pub interval: Option<Duration>,
-    /// On if each live sample must contain the cgroup of its task.
+    /// `On` if each live sample must contain the cgroup of its task.
     pub cgroups: Switch,
 }
 
@@ -108,7 +108,8 @@ impl WatchOptions {
             // later.
             order: DeliveryOrder::Time,
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
-            // perf-prof itself is left out: printing a line is a system call, so each line would cause another line.
+            // The threads of perf-prof itself are left out: printing a line is a system call, so each line would cause
+            // another line.
             own_threads: OwnThreads::LeftOut,
             in_kernel: self.in_kernel.when(),
             duration: self.duration,

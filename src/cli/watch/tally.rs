@@ -87,7 +87,7 @@ impl TallyOptions {
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
         let has_stacks = !self.of.is_of_recording() && request_stacks(&mut events, by) == Stacks::OfEveryEvent;
         let chains = self.call_graph.or((self.callchains || has_stacks).then(CallGraph::default));
-        // Only a live run requests cgroups. A recording contains them or not.
+        // Only a live run can request that samples contain cgroups. The samples of a recording cannot be changed.
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
@@ -117,8 +117,8 @@ enum Stacks {
     OfEveryEvent,
 }
 
-/// Requests the callchains that the keys need. A span gets an attribute that says which of its two events needs a
-/// callchain. Usually only one of the two events does.
+/// Requests the callchains that the keys need. A span gets an attribute that says which of its two events gets a
+/// callchain. Usually only one of the two events needs a callchain.
 fn request_stacks(events: &mut [EventSpec], by: &[String]) -> Stacks {
     let is_stack = |name: &str| name.trim_start_matches('_') == "stack";
     let has = |part: &str| {
