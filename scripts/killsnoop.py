@@ -64,7 +64,7 @@ def __lost__(lost_start: int, lost_end: int) -> None:
 @senders.step
 def returns(now: int, pid: int, tid: int, began: int, ns: int | None, sender: str, number: int, target: str, error: str) -> None:
     parent, reached = senders.reached(pid, tid, began, number)
-    # The kernel has no event for signal 0, so its result is made here.
+    # The kernel has no event for signal 0, so the result of a call with signal 0 is made here.
     results = [(target, error)] if error else reached or [(target, "exists" if number == 0 else "sent")]
     for name, result in results:
         lines.add(now, ns, sender, signal_name(number), name, result, parent)
@@ -80,12 +80,13 @@ def syscall(call: Any) -> None:
 
 def oom__mark_victim(event: PerfEvent) -> None:
     if not args.failed:
-        target = f"{event.get('comm', '')} {event.pid}".strip()  # The name was added in Linux 6.8.
+        target = f"{event.get('comm', '')} {event.pid}".strip()  # Linux 6.8 added the field comm.
         lines.add(event._time, event._realtime, "out of memory", "SIGKILL", target, f"for {event._comm} {event._tid}", None)
 
 
 task__task_newtask, sched__sched_process_exec = senders.begins, programs.executes
-# Signals of calls that fail reach nobody.
+# With --failed, only calls that failed are shown. Such a call has sent no signal, so the events of signals are not
+# needed.
 signal__signal_generate = (lambda event: None) if args.failed else senders.sends
 
 

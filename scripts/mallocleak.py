@@ -28,7 +28,7 @@ options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help=
 args = options.parse()
 
 chains, now = CallChains(), 0
-counts: Counter[str] = Counter()  # "forgotten", and "new" for events since the last table
+counts: Counter[str] = Counter()  # "forgotten": allocations; "new": events since the last table
 columns = Columns(args.json, bytes=("BYTES", ">18,"), count=("COUNT", ">10,"), chain=("CALL CHAIN", "", f"\n{'':>31}".join))
 live: dict[tuple[int, int], tuple[int, tuple[str, ...], int]] = {}  # (process, address): bytes, call chain, time
 

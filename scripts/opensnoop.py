@@ -37,7 +37,7 @@ args = options.parse()
 NAMES = {bits: name for name, bits in sorted(vars(os).items()) if name.startswith("O_") and bits > os.O_ACCMODE}
 FLAGS = sorted(NAMES.items(), key=lambda flag: (-flag[0].bit_count(), flag[0]))
 
-counts: Counter[str] = Counter()  # with the key "relative"
+counts: Counter[str] = Counter()  # "relative" -> number of relative paths whose folder is not known
 paths = Paths()
 columns = Columns(
     args.json, time=("TIME", "<12", clock), task=("COMM PID", "<22"), took=("TOOK us", ">9.1f", lambda ns: ns / 1000),

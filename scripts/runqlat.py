@@ -96,5 +96,5 @@ def sched__sched_switch(event: PerfEvent) -> None:
         # TASK_RUNNING is 0, and 0x100 means preempted (TASK_REPORT_MAX, include/linux/sched.h): the wait starts.
         if state == 0 or state & 0x100:
             waiting.begins(now, leaving, event._cpu)
-        else:  # An earlier wakeup no longer counts.
+        else:  # The task does not wait for a CPU: an earlier wakeup no longer counts.
             waiting.drops(now, leaving)

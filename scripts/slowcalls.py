@@ -86,7 +86,7 @@ def syscall(span: Any) -> None:
     if call in WAITS and not args.all and not args.call:
         return left_out[call].add(span.duration)
     if span._callchain:
-        chains.note(span._callchain)  # Without -g, missing call chains are expected.
+        chains.note(span._callchain)  # Without -g, there are none, which is no reason for a message.
     frames = [f"{frame['symbol'] or hex(frame['addr'])} ({frame['dso']})" for frame in span._callchain]
     text = f"{call_text(span)} = {span.errno or span.ret}"
     print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, text, frames))

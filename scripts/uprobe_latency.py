@@ -38,7 +38,8 @@ options.add_argument("--min", type=at_least(0.0), default=0, metavar="US", help=
 args = options.parse()
 __without__ = {"dummy": None}
 
-# A function's name and its file. If the file is not known, the offset in the page, which is equal in all processes.
+# A function's name, and its file. If the file is not known: the offset of the function in its page, which is the same
+# in all processes.
 Function = tuple[str, str | int]
 files: dict[Function, str] = {}
 
@@ -78,7 +79,7 @@ def __init__() -> None:
 
 
 def __sample__(event: Any) -> None:
-    # Other selected probes have no duration.
+    # Events of other selected probes have no duration.
     if event.get("duration", -1) < args.min * 1000:
         return
     address = event.begin["__probe_ip"]
