@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "perf_prof._native":
         raise
-    # This is the folder of the sources, or a package that was built for another Python.
+    # This folder is the folder of the sources, or a package that was built for another Python.
     raise ImportError(
         f"this folder of perf_prof has no module for CPython {_version_info[0]}.{_version_info[1]}: in the repository, "
         "`python3 -m pip install .` builds it for the python3 that runs the command",

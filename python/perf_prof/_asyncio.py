@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from perf_prof._native import PerfEvent, Trace
 
-# The number of events that are taken at once. Then other tasks of the event loop get a turn, which takes a few
-# microseconds.
+# The number of events that are taken at once. After these events, other tasks of the event loop get a turn. Giving them
+# a turn takes a few microseconds.
 _AT_ONCE = 256
 
 

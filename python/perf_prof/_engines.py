@@ -153,7 +153,8 @@ class _PartResult(NamedTuple):
 
 def replay_part(part: _Part) -> _PartResult:
     """Replays a part in a process of its own, and returns its _PartResult. Runs in the workers of executors."""
-    # The process writes its result to this file. It writes none if the recording has fewer parts.
+    # The process writes its result to this file. The process writes no file if the recording has fewer parts than
+    # requested.
     with tempfile.TemporaryDirectory(prefix="perf-prof-") as folder:
         file = os.path.join(folder, "result")
         plan = part.plan
@@ -244,8 +245,8 @@ class _Reduction:
         if error is None:
             try:
                 reasons = self._results.add([result.result for result in results if result.result])
-                # A reason starts with the path, like a line on stderr. The path is removed, because the tuple contains
-                # it.
+                # A reason starts with the path, like a line on stderr. The path is removed from the reason, because the
+                # tuple already contains the path.
                 self.incomplete += [(path, reason.removeprefix(path).removeprefix(":").lstrip()) for reason in reasons]
             except ValueError as damaged:
                 error = str(damaged)
@@ -345,7 +346,7 @@ def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
             paths.append(path)
             continue
         found = sorted(glob(path))
-        # `path` may be a file and also a pattern that matches other files. Then all of them are replayed.
+        # `path` may be a file and also a pattern that matches other files. All of these files are replayed.
         if os.path.exists(path) and path not in found:
             found.append(path)
         if not found:

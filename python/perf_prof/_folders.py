@@ -23,7 +23,7 @@ _MOST = 100_000
 
 class _Folder(NamedTuple):
     path: str
-    seen: int  # ns since the epoch: when the folder was looked up. Earlier changes are part of it.
+    seen: int  # ns since the epoch: when `path` was determined. Events before this time do not change it.
     since: int  # ns since the epoch: the process was in the folder from this time on
 
 
@@ -39,7 +39,8 @@ class Folders:
     def __init__(self) -> None:
         self._of: dict[int, _Folder] = {}
         if not is_recording():
-            # The command of --exec starts in this folder. It is a child that waits until the events are enabled.
+            # The command of --exec starts in this folder. The command is a child of this process, which waits until the
+            # events are enabled.
             here = _Folder(os.getcwd(), 0, 0)
             self._of = {pid: here for pid in _processes() if _parent(pid) == os.getpid()}
         self._waiting = dict(self._of)
@@ -71,7 +72,8 @@ class Folders:
         if before and now < before.seen:
             return
         is_known = before is not None and now > before.since
-        # `..` after a symbolic link leads to another folder than the text of the path. So the folder is not known then.
+        # `..` after a symbolic link leads to another folder than the text of the path. So the folder is not known if
+        # the path contains `..`.
         if path and ".." not in path.split("/") and (path.startswith("/") or is_known):
             self._of[pid] = _Folder(os.path.normpath(os.path.join(before.path if before else "/", path)), now, now)
         else:

@@ -55,8 +55,8 @@ def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None =
 def _read_results(
     selector: DefaultSelector, progress: Callable[[int], object] | None, timeout: float | None
 ) -> None:
-    """Reads from children until one has sent something. Waits at most timeout seconds, or without a limit for None.
-    Raises the first error of a child."""
+    """Waits until a child has sent something, and reads it. Waits at most timeout seconds; None means no limit. Raises
+    the first error of a child."""
     for key, _ in selector.select(timeout):
         if key.data.read():
             selector.unregister(key.fileobj)

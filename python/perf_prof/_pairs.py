@@ -58,8 +58,8 @@ class Waits(Pairs):
     earlier wait in counts["again"].
     """
 
-    # Two wakeups on a CPU within this time in ns are the same one: if waker and task are traced separately (record -p), the
-    # kernel delivers the event to both.
+    # Two wakeups of a task on a CPU within this time in ns are one wakeup: if waker and task are traced separately
+    # (record -p), the kernel delivers the event to both.
     _SAME = 10_000
 
     def __init__(self, parts: Parts, counts: Counter[str]) -> None:
@@ -68,14 +68,16 @@ class Waits(Pairs):
 
     def _woken(self, now: int, tid: int, cpu: int) -> None:
         began, of, wakeups = self.get(tid, (0, cpu, None))
-        # The first wakeup is not known, or a loss may hide that the task ran and slept since. The wait starts now.
+        # The begin of the wait is not known, or the task may have run and slept since the begin, because events were
+        # lost. So the wait starts now.
         if tid not in self or self.losses.since(began):
             self[tid] = now, cpu, 1
         elif wakeups is None:
             # The task was preempted before it slept (ttwu_runnable() in kernel/sched/core.c). Its wait continues.
             self[tid] = began, of, 1
         elif cpu != of or now - began > self._SAME:
-            # The last wakeup set the task's state to TASK_RUNNING, and only the task itself changes it. So it has run since.
+            # The last wakeup set the task's state to TASK_RUNNING, and only the task itself changes it. So the task has
+            # run since the last wakeup.
             self[tid] = now, cpu, wakeups + 1
 
     def end(self, now: int, key: Any) -> tuple[int, Any] | None:

@@ -190,7 +190,8 @@ class States(dict["Any", "Any"]):
     runs without --jobs, the decorators return the function unchanged.
     """
 
-    # The keys whose states are known. None means all keys, because there is no earlier part or forget() was called.
+    # The keys whose states are known. None means that the states of all keys are known, because there is no earlier
+    # part, or because forget() was called.
     _known: set[Any] | None
 
     def __init__(self, parts: Parts) -> None:

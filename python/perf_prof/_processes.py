@@ -114,7 +114,8 @@ class Processes(States):
 
     def _exit(self, now: int, pid: int, code: int) -> None:
         process = self.get(pid)
-        # The first exit_group or fatal signal ends the process. Later ones belong to other threads, which are killed.
+        # The first exit_group or fatal signal ends the process. Later calls and signals belong to the other threads,
+        # which the kernel kills.
         if process is not None and process.status is None:
             process.status = f"exit {code & 0xFF}"
 
@@ -128,7 +129,7 @@ class Processes(States):
             return
         if process.sent is not None and number in (signal.SIGKILL, process.sent[0]):
             # For most fatal signals, the kernel sends SIGKILL to each thread (complete_signal() in kernel/signal.c). So
-            # the signal that was sent to the process is shown.
+            # the status shows the signal that was sent to the process.
             process.status = f"killed by {signal_name(process.sent[0])}{process.sent[1]}"
         else:
             # The sender was not traced. The kernel may have sent a SIGKILL because of another signal, so no signal is

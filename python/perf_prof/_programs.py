@@ -52,7 +52,7 @@ class Programs:
             self._of[event.pid] = program
         if len(self._of) > _MOST:
             del self._of[next(iter(self._of))]
-        # A new process has the comm of its parent, so the comm in the event is the parent's too.
+        # A new process has the comm of its parent, so the comm in the event is also the comm of the parent.
         return self.about(event._pid, event.comm)
 
     def executes(self, event: PerfEvent) -> None:

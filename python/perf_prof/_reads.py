@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     # The keys of a value that are read, outer key first: ("comm",), or ("sample", "pid") for a key of the dict
     # "sample".
     Path = tuple[str, ...]
-    # All paths of a value. Empty if the value is not read, None if all of it may be read.
+    # The paths of a value that are read. The tuple is empty if the value is not read. None means that all of the value
+    # may be read.
     Read = Optional[tuple[Path, ...]]
 
 # Names in scripts that may look at frames, or at all locals of another function. A call such as `locals()` is not
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _WATCHES = re.compile(
     r"\b(?:f_locals|getargvalues|capture_locals|show_locals|set_?trace\w*|setprofile|breakpoint|post_mortem|cgitb)\b"
     r"|\b(?:[pb]db|pudb|exec|execfile|exec_module|load_module|import_module|__import__|runpy)\b"
-    # Libraries that look for variables of their caller, or show them.
+    # Libraries that look for variables of their caller, or show these variables.
     r"|\b(?:embed|stackprinter|sentry_sdk|numexpr|duckdb)\b|\.(?:query|eval)\("
     r"|\b(?:locals|vars|eval)\b(?!\s*\()"
 )
@@ -80,7 +81,7 @@ def reads(function: object, count: int, names: tuple[str, ...]) -> Optional[list
     def read_of(name: Optional[str], collector: Optional[str]) -> Read:
         if name is not None:
             return read.get(name, ())
-        # Without a parameter for the rest, the call will fail.
+        # If no parameter takes the rest of the arguments, the call will fail, so this result does not matter.
         return () if collector is not None and collector not in read else None
 
     positional = [read_of(places[at] if at < len(places) else None, of_rest) for at in range(count)]
@@ -173,7 +174,7 @@ def _path(steps: list[_Step], at: int) -> Optional[Path]:
 
 
 def _does(steps: list[_Step], at: int, does: str) -> bool:
-    """Returns whether the step does this, and is only reached from the step before it."""
+    """Returns whether a step does what `does` says, and is only reached from the step before it."""
     return at < len(steps) and steps[at].does == does and not steps[at].is_target
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections import Counter
 
-# The functions with which x86 and arm64 enter an interrupt. Their callers in a chain were interrupted.
+# The functions with which x86 and arm64 enter an interrupt. In a call chain, the callers of such a function were
+# interrupted.
 _ENTRIES = re.compile(r"asm_(sysvec_|common_interrupt).*|ret_from_intr|(apic_timer|common)_interrupt|el[01]\w*_(irq|fiq)")
 
 
@@ -82,7 +83,7 @@ class _Wait(NamedTuple):
 
 
 class _Wake:
-    """A call that woke tasks. The waits of the other `tasks` tasks have not been seen yet."""
+    """A call that woke tasks. `tasks` is the number of these tasks whose waits have not been seen yet."""
 
     def __init__(self, call: Any, name: str, tasks: int) -> None:
         self.tid, self.name, self.tasks = call._tid, name, tasks
@@ -139,7 +140,8 @@ class Futexes:
             return
         wait = _Wait(call._tid, call.begin._time, call._time, holders)
         waits, wakes = self._at(call)
-        # The kernel wakes tasks in the order in which they began to wait, so the oldest wake is taken.
+        # The kernel wakes tasks in the order in which they began to wait, so the oldest wake that may have ended the
+        # wait is taken.
         for wake in wakes:
             if wake.may_end(wait):
                 self._join(wait, wake)

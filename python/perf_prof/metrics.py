@@ -143,7 +143,7 @@ class _HttpServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:
-            # No thread was started that would release it.
+            # No thread was started. Only the thread of a request would release `room`.
             self.room.release()
             raise
 

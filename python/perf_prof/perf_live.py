@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# The maximum number of samples that are taken from a CPU before the next CPU. In the order of time, all available
-# samples are taken.
+# The maximum numbers of samples that are taken from a CPU before the next CPU: without order, and with order=True.
+# Sorting needs all available samples, so the second number is high.
 _AT_ONCE = 1000
 _MOST = 1_000_000
 

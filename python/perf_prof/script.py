@@ -275,7 +275,8 @@ class Lines:
     def __init__(self, head: str | Columns, parts: Parts | None = None) -> None:
         self._head = head
         self._parts = parts or Parts()
-        # With --jobs, the lines of this part. They are printed when the results of all parts are known.
+        # With --jobs: the lines of this part, each with its time. merge() prints these lines when the results of all
+        # parts are known.
         self._kept: list[tuple[int, str]] = []
         self._is_part = shard() is not None
         self.callbacks = self.init, self.partial, self.merge

@@ -73,7 +73,7 @@ def run_script(
 
 
 def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None) -> ScriptResult:
-    # The module of a file gets the file's name without .py.
+    # The module of a script file has the name of the file without .py.
     name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
     module = {name: sys.modules[name]} if name in sys.modules else {}
     if name not in sys.stdlib_module_names and name != "perf_prof":
