@@ -74,7 +74,7 @@ pub fn text(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     one(value).ok_or(Wrong::Type("a number or a str"))
 }
 
-/// Returns a str or a number as text. Joins several of them with commas: `a,b`.
+/// Returns a str or a number as text. Several values are joined with commas: `a,b`.
 pub fn list(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     let all = || value.try_iter().ok()?.map(|element| one(&element.ok()?)).collect::<Option<Vec<String>>>();
     let joined = || all().filter(|all| !all.is_empty()).map(|all| all.join(","));

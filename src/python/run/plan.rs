@@ -32,7 +32,8 @@ pub struct ScriptPlan {
     pub flight: Option<FlightPlan>,
     /// The address at which the script's aggregators are served as metrics; `None` if they are not served.
     pub listen: Option<String>,
-    /// The part of the recording that this process replays for another process; `None` in a run of its own.
+    /// The part of the recording that this process replays for another process; `None` if this process does not work
+    /// for another process.
     pub part: Option<OnePart>,
 }
 

@@ -132,7 +132,7 @@ pub enum ScriptError {
         /// The names of the event's fields.
         fields: String,
     },
-    /// The handler of a script of `perf script` computes its own signature, and this raised an exception.
+    /// The handler of a script of `perf script` computes its own signature, and the computation raised an exception.
     #[error("the parameters of {name}() are not known: {error}")]
     Signature {
         /// The handler's name.

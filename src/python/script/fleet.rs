@@ -137,8 +137,8 @@ impl PartResults {
         PartResults(Results::new(SplitBy::Time))
     }
 
-    /// Adds the results of all parts of a recording. Returns the reasons why events are missing in them: damage and
-    /// losses. Raises ValueError and adds nothing if one of the results cannot be decoded.
+    /// Adds the results of all parts of a recording. Returns the reasons why events are missing in the results: damage
+    /// and losses. Raises ValueError and adds nothing if one of the results cannot be decoded.
     fn add(&mut self, results: Vec<Vec<u8>>) -> PyResult<Vec<String>> {
         let decoded: Result<Vec<_>, _> = results.into_iter().map(PartResult::decode).collect();
         let decoded =

@@ -146,8 +146,9 @@ pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
     })
 }
 
-/// Makes `import perf` find the module of the package. If other users can write to the script's folder, this must be
-/// called before the folder is searched: the module then comes before a file in the folder.
+/// Makes `import perf` find the module of the package. If other users can write to the script's folder, this function
+/// must be called before the folder is added to `sys.meta_path`: the module of the package is then preferred to a file
+/// in the folder.
 fn make_perf_importable(py: Python<'_>) -> PyResult<()> {
     py.import("perf_prof._perf_import")?.call_method0("install").map(drop)
 }

@@ -215,9 +215,9 @@ fn srcline(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
         return Ok(None);
     };
     let (pid, addr): (i32, u64) = (pid.extract()?, addr.extract()?);
-    // The address of a user frame is a return address, except in the innermost frame. So the line is that of the
-    // address minus one. The innermost frame contains the address of the sampled instruction; its line may therefore be
-    // that of the previous instruction.
+    // The address of a user frame is a return address, except in the innermost frame. So the line of the address minus
+    // one is looked up. The innermost frame contains the address of the sampled instruction. For the innermost frame,
+    // the result may therefore be the line of the previous instruction.
     let found = run.context.with_symbols(|symbols| symbols.srcline(pid as u32, addr, u64::MAX, AddressKind::Return));
     Ok(found.ok().map(|(file, line)| format!("{file}:{line}")))
 }

@@ -81,7 +81,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 pub fn end_script(py: Python<'_>) -> c_int {
     // Python has no public function for this. CPython itself calls the first of these functions by its name
     // (`wait_for_thread_shutdown` in `Python/pylifecycle.c`). If one of the functions is missing, the interpreter does
-    // its work when it ends.
+    // the work of this function when the interpreter ends.
     let run = |module: &str, function: &str| match py.import(module)?.getattr_opt(function)? {
         Some(function) => function.call0().map(drop),
         None => Ok(()),

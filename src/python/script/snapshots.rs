@@ -51,7 +51,8 @@ pub fn snapshot(py: Python<'_>, reason: &str, path: Option<PathBuf>) -> PyResult
     if pid != std::process::id() {
         return Err(named(py, "ClosedError", "snapshot(): this is a forked child; the events are kept in its parent"));
     }
-    // Ctrl-C ends the wait for the events of --after. Later snapshots then do not wait for such events either.
+    // Ctrl-C ends the wait for the events of --after. After that, later snapshots do not wait for events of --after
+    // either.
     let is_cut = Cell::new(false);
     let cut = || {
         if signals::end_requests() != 0 && !is_cut.replace(true) {

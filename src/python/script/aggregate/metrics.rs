@@ -50,7 +50,7 @@ impl Source {
     }
 
     fn family(&self) -> Family {
-        // A thread of the script may fork. The fork lock keeps its child from inheriting a locked table.
+        // A thread of the script may fork. The fork lock keeps the forked child from inheriting a locked table.
         let _held = fork_lock::hold();
         Family::of_table(PREFIX, &self.name, &self.unit, &self.help, &self.table.lock())
     }

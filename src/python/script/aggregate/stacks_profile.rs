@@ -29,7 +29,7 @@ pub fn packed(py: Python<'_>, of: &Aggregator) -> PyResult<Vec<u8>> {
 
 fn profile(table: &Shared, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
     let (rows, others, names, value) = {
-        // A thread of the script may fork. The fork lock keeps its child from inheriting a locked table.
+        // A thread of the script may fork. The fork lock keeps the forked child from inheriting a locked table.
         let _held = fork_lock::hold();
         let groups = table.lock();
         let definition = groups.definition();

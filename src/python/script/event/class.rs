@@ -61,7 +61,7 @@ pub struct Class {
     names: Py<PyDict>,
     /// The value of `_event`, as a Python object.
     shown_name_object: Py<PyString>,
-    /// The number of members in `keys()`. They are the first ones of `members`.
+    /// The number of members in `keys()`. These members come first in `members`.
     listed: usize,
     /// The index in `members` by name. A Python dict is used, because it finds a name through any str object with the
     /// same text, and is fast for interned names.
@@ -93,7 +93,7 @@ fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str
 }
 
 /// Returns the members that are not in `keys()`, and so not in `to_dict()`: the name of the task and the path of the
-/// cgroup. The record does not contain these values. Looking up the name of a task is slow, and of a cgroup, the record
+/// cgroup. The record does not contain these values. Looking up the name of a task is slow. Of the cgroup, the record
 /// contains only the id.
 fn unlisted_members(event: &EventType) -> impl Iterator<Item = (&'static str, Member)> + use<> {
     let cgroup = event.layout.has_cgroup().then_some((CGROUP, Member::Cgroup));
@@ -108,7 +108,7 @@ fn leaked(field: &Field) -> &'static Field {
 /// The members of an event type, and an index of them by name.
 struct ByName<'py> {
     members: Vec<(Py<PyString>, Member)>,
-    /// The number of members in `keys()`. They are the first ones of `members`.
+    /// The number of members in `keys()`. These members come first in `members`.
     listed: usize,
     /// The index in `members` by name.
     index: Bound<'py, PyDict>,

@@ -76,8 +76,8 @@ fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>
 
 /// The facts about an event that its record does not contain: comm, time of day, frames, path of the cgroup.
 type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a pickled span besides its fields: whether its callchain is that of its end, the identities of the
-/// events that it is made of, and the facts about these events.
+/// The parts of a pickled span besides its fields: whether the callchain of the span is the callchain of its end, the
+/// identities of the events that the span is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
 /// The parts of a frame: address, symbol, offset, dso, (process id, kind) for user frames, (source file, line) if

@@ -1,8 +1,8 @@
 //! Fast getters for the fields that scripts read most often: integers and comms (names of tasks) at a fixed offset in
 //! the record.
 //!
-//! If no member of variable size comes before the raw data, a field has the same offset in every record. The descriptor
-//! then contains this offset, and the getter needs one bounds check and one load.
+//! If no member of variable size comes before the raw data, a field has the same offset in every record. In this case,
+//! the descriptor contains the offset, and the getter needs only one bounds check and one load.
 
 use std::{cell::UnsafeCell, ffi::c_void};
 

@@ -183,7 +183,7 @@ pub struct EventSlot {
 }
 
 impl EventSlot {
-    /// Creates a slot without an object. The events belong to the run with this context.
+    /// Creates a slot without an object, for the events of the run that `context` belongs to.
     pub fn new(context: Arc<Context>) -> Self {
         Self { object: ptr::null_mut(), context }
     }

@@ -188,8 +188,8 @@ impl KeptEntry {
         Ok(Some(KeptEntry { frame, unchanged: None, entry, symbol }))
     }
 
-    /// Makes a new entry for the same frame. Scripts add missing symbols to entries, so an entry without a symbol is
-    /// made as a copy, which costs less.
+    /// Makes a new entry for the same frame. An entry without a symbol has to be made often, because scripts add the
+    /// missing symbol to it. So such an entry is made as a copy of `unchanged`, which costs less.
     fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         let (dict, of_symbol) = match &self.unchanged {
             Some(unchanged) => (unchanged.bind(py).copy()?, None),

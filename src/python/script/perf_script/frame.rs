@@ -39,7 +39,7 @@ pub struct SymbolObjects {
     pub offset: Py<PyInt>,
 }
 
-/// An entry of callchains, and the versions of its dicts when they were made.
+/// An entry of callchains, and the versions that its dicts had when they were made.
 struct Entry {
     /// The entry; `None` only while this value is being dropped.
     dict: Option<Py<PyDict>>,

@@ -1,5 +1,5 @@
 //! Makes the Python modules Core, Util and EventClass importable for scripts of `perf script`, without an installed
-//! perf. Also sets PERF_EXEC_PATH, because scripts search modules there.
+//! perf. Also sets PERF_EXEC_PATH, because scripts search modules in the folder that it names.
 
 use std::{
     env,
@@ -67,7 +67,8 @@ pub fn exec_path() -> PathBuf {
 /// The folders of perf's files below the prefix of an installation: in perf's own Makefile, and in Debian.
 const EXEC_FOLDERS: [&str; 2] = ["libexec/perf-core", "lib/perf-core"];
 
-/// Returns the folder of perf's files. It has the same prefix as an executable `perf` in one of the folders of `path`.
+/// Returns the folder of perf's files in the installation to which an executable `perf` in one of the folders of `path`
+/// belongs. Without such an executable, looks below `/usr` and `/usr/local`.
 fn installed_in(path: &OsStr) -> PathBuf {
     let programs = env::split_paths(path).filter(|folder| folder.is_absolute() && folder.join("perf").is_file());
     let prefixes: Vec<PathBuf> = programs.filter_map(|folder| folder.parent().map(Path::to_owned)).collect();
@@ -104,7 +105,7 @@ impl Finder {
         };
         let folders = folders_of_the_user(py)?;
         let found = self.path_finder.bind(py).call_method1("find_spec", (fullname, folders))?;
-        // A folder without `__init__.py` has no loader. As in Python, a module comes before such a folder.
+        // A folder without `__init__.py` has no loader. As in Python, a module is preferred to such a folder.
         if !found.is_none() && !found.getattr("loader")?.is_none() {
             return Ok(Some(found));
         }

@@ -17,7 +17,7 @@ pub enum Value {
     Sample,
 }
 
-/// The values that all tracepoints have. The order is that of a handler's parameters.
+/// The values that all tracepoints have. They are listed in the order of a handler's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
     /// `event_name`: `system__name`.
@@ -87,8 +87,8 @@ impl Passing {
             return Ok(Passing { positional: all, named: Vec::new() });
         }
         let (values, has_room) = (all.len(), !must_name && count > all.len() && required <= all.len() + 1);
-        // If there are more parameters than values, the last parameters would keep their default values. So passing by
-        // name is tried first.
+        // If there are more parameters than values and the values were passed by position, the last parameters would
+        // keep their default values. So passing by name is tried first.
         let named = if has_room && count == values + 1 { None } else { Some(by_name(parameters, fields, values)) };
         match named {
             Some(passing) if passing.is_ok() || !has_room => passing,
@@ -170,8 +170,8 @@ fn value_named(name: &str, fields: &[String]) -> Option<Value> {
     }
 }
 
-/// Returns the index of a field. If its name is a Python keyword, the name of the parameter ends with an underscore:
-/// `from_`.
+/// Returns the index of the field for the parameter `name`. If the name of a field is a Python keyword, the name of its
+/// parameter ends with an underscore: `from_`.
 fn field_named(name: &str, fields: &[String]) -> Option<usize> {
     let find = |name: &str| fields.iter().position(|field| field == name);
     find(name).or_else(|| find(name.strip_suffix('_')?))
