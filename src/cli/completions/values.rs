@@ -154,7 +154,8 @@ fn event_list(word: &OsStr) -> Vec<CompletionCandidate> {
 /// tracepoints, because a kernel has more than a thousand tracepoints.
 fn events(word: &OsStr) -> Vec<CompletionCandidate> {
     let word = word.to_string_lossy();
-    // If the user may not read tracefs, only the other events are completed. The user can still trace these.
+    // If the user may not read tracefs, only the other events are completed. The user can still trace these other
+    // events.
     let text = Tracefs::find().and_then(|found| found.available_events()).unwrap_or_default();
     let tracepoints = text.lines().filter(|event| event.starts_with(&*word));
     if word.contains(':') {

@@ -19,8 +19,8 @@ use super::Check;
 const SLEEP: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_millis(1);
 
-/// How often a CPU switched to its idle task, and how often it switched from its idle task to another task. The kernel
-/// does both in turn.
+/// How often a CPU switched to its idle task, and how often it switched from its idle task to another task. A switch of
+/// one kind always follows a switch of the other kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Switches {
     cpu: u32,

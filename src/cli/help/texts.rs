@@ -68,7 +68,7 @@ fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text:
         "ATTR" => Kind::Attribute,
         "function" if place.starts_with("docs/reference.md") => Kind::Callback,
         "variable" => Kind::Environment,
-        // A row with several names becomes a line of its section, because each of its names has an entry already.
+        // A row with several names becomes a line of its section, because each of the names has an entry already.
         "selector" | "modifier" if !name.contains(", ") => Kind::Event,
         "column" => Kind::Column,
         "message" => Kind::Message,

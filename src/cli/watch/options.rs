@@ -104,8 +104,8 @@ impl WatchOptions {
             frequency: self.rate.freq,
             ring_size: self.mmap_pages,
             buffer: self.buffer,
-            // The events are delivered in the order of time. A task may get its name on one CPU and run on another CPU
-            // later.
+            // The events are delivered in the order of time, because a task may get its name on one CPU and later run
+            // on another CPU.
             order: DeliveryOrder::Time,
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
             // The threads of perf-prof itself are left out: printing a line is a system call, so each line would cause
