@@ -120,7 +120,7 @@ impl DividedRun {
         self.lock().enter(number);
     }
 
-    /// Replays a part in this forked child. Raises the exception of a handler if one ends the replay.
+    /// Replays a part in this forked child. If an exception of a handler ends the replay, raises this exception.
     fn replay_part(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let signals = signals(py)?;
         let load = |run: Arc<_>| {

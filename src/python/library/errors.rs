@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 
 use super::background::Internal;
 
-/// Returns the exception for an error. Its class and its text depend on the error and its causes.
+/// Returns the exception for an error. The class and the text of the exception depend on the error and on the causes of
+/// the error.
 pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     // An exception that the program itself raised is returned unchanged.
     if let Some(raised) = error.downcast_ref::<PyErr>() {

@@ -52,7 +52,7 @@ pub fn start_flight(
     });
     let work = work.map_err(|error| exception(py, &error))?;
     let Ok(asking) = py.detach(move || begun.recv()) else {
-        // Without the message, the recorder has failed. `wait` then returns its error.
+        // If no message came, the recorder has failed, and `wait` returns the error of the recorder.
         work.wait(py)?;
         return Err(named(py, "Error", "flight(): the recorder ended before it began to keep events"));
     };
@@ -72,7 +72,7 @@ impl FlightRun {
         dump
     }
 
-    /// Ends the recorder. This also ends a dump that is being written.
+    /// Ends the recorder, and also a dump that is being written.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         match work.filter(|_| self.generation.is_this()) {

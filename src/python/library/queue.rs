@@ -24,7 +24,8 @@ const WAITING_BYTES: usize = 8 << 20;
 pub enum Entry {
     /// A sample: the index of its event type, and the position of its record in the batch.
     Sample { event: u32, start: u32, size: u16 },
-    /// A record that is not a sample, and its position in the batch. Only for types of records that the run requests.
+    /// A record that is not a sample, and its position in the batch. Only types of records that the run requests are
+    /// delivered.
     Other { start: u32, size: u16 },
     /// Events were lost between these two times. Both times are 0 if events are not in the order of time.
     Lost { start: u64, end: u64 },

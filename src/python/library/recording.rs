@@ -57,7 +57,7 @@ pub fn start_recording(
     });
     let work = work.map_err(|error| exception(py, &error))?;
     if py.detach(move || begun.recv()).is_err() {
-        // Without the message, the recording has failed. `wait` then returns its error.
+        // If no message came, the recording has failed, and `wait` returns the error of the recording.
         work.wait(py)?;
     }
     Ok(RecordingRun {

@@ -39,8 +39,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The part of a recording that a worker replays, and the files for the worker's output and errors.
 struct Job {
     shard: Shard,
-    /// The error message, if the worker has no result. The file is in memory, because a full disk may be the reason.
-    /// Only the message of the first worker that fails is printed: all workers often fail for the same reason.
+    /// A file for the error message, if the worker has no result. The file is in memory, because a full disk may be the
+    /// reason of the error. Only the message of the first worker that fails is printed: all workers often fail for the
+    /// same reason.
     failure: File,
     /// A file for the output of the worker. It is printed after the output of all previous parts. `None` for the first
     /// part, because its worker prints directly.

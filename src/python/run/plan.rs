@@ -27,8 +27,8 @@ pub struct ScriptPlan {
     /// The recordings, if there are several or if an executor replays them. The input of `run` is then the first
     /// recording.
     pub recordings: Option<Recordings>,
-    /// The flight recorder that runs beside the script. `perf_prof.snapshot()` requests its dumps. `None` if there is
-    /// none.
+    /// The flight recorder that runs beside the script. `perf_prof.snapshot()` requests its dumps. `None` if no flight
+    /// recorder runs.
     pub flight: Option<FlightPlan>,
     /// The address at which the script's aggregators are served as metrics; `None` if they are not served.
     pub listen: Option<String>,

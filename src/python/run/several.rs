@@ -90,7 +90,7 @@ impl Replays<'_> {
         Ok(self.totals.report(&self.plan.run, at_exit, callbacks))
     }
 
-    /// Replays one recording. If it is the first one, loads the script into `program`.
+    /// Replays one recording. If it is the first recording, loads the script into `program`.
     fn replay(&mut self, path: &Path, program: &mut Option<Program>) -> Result<(), Failure> {
         let input = Input { path: path.to_owned(), ..self.input.clone() };
         let limit = self.plan.run.limit.map(|limit| limit - self.totals.delivered.min(limit));

@@ -22,7 +22,8 @@ pub const BUILD_VERSION: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
 pub struct PythonChoice {
     /// The value of `sys.executable`.
     pub executable: PathBuf,
-    /// Package folders to add. CPython itself finds all others, starting at the folder of the executable.
+    /// Package folders to add to `sys.path`. CPython itself finds all other package folders, starting at the folder of
+    /// the executable.
     pub packages: Vec<PathBuf>,
     /// What made the choice, for messages.
     pub source: ChoiceSource,

@@ -53,7 +53,7 @@ pub struct Failures {
     counts: HashMap<FailureKey, u64>,
     /// The exception that ended the run. Always `None` without [`OnError::Raise`].
     raised: Option<PyErr>,
-    /// True if the reader of the output has closed the pipe. Then nothing more is printed.
+    /// True if the reader of the output has closed the pipe. In this case, nothing more is printed.
     silent: bool,
 }
 

@@ -24,7 +24,8 @@ pub struct FeedingProgram<'a> {
 }
 
 impl<'a> FeedingProgram<'a> {
-    /// Creates the receiver of events. It holds the fork lock until it is dropped, except while it holds the GIL.
+    /// Creates the receiver of events. The receiver holds the fork lock until it is dropped, except while this thread
+    /// holds the GIL.
     pub fn new(
         callbacks: &'a Callbacks,
         failures: &'a mut Failures,

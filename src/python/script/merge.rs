@@ -106,8 +106,8 @@ impl Program {
         }
     }
 
-    /// Clears the aggregators in a forked worker. After the fork, they contain copies of the amounts in the process
-    /// that merges the results. Without this call, these amounts would count twice.
+    /// Clears the aggregators in a forked worker. After the fork, these aggregators contain copies of the amounts in
+    /// the process that merges the results. Without this call, these amounts would count twice.
     pub fn clear_aggregators(&self) -> PyResult<()> {
         let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
         Python::attach(|py| {

@@ -36,7 +36,7 @@ pub fn set_run(run: Arc<About>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 
-/// Sets the current run to `run`, which was the current run earlier; `None` if there was none.
+/// Sets the current run to `run`, which was the current run earlier; `None` if there was no current run.
 pub fn set_current_run(run: Option<Arc<About>>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }

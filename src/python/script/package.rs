@@ -77,7 +77,8 @@ pub fn register_native() -> Result<(), ScriptError> {
     if failed == 0 { Ok(()) } else { Err(ScriptError::Start("there is not enough memory".into())) }
 }
 
-/// Makes the package importable. It comes before an installed package of the same name, which may have another version.
+/// Makes the package importable. This package comes before an installed package of the same name, which may have
+/// another version.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, Finder))?;
     Ok(())

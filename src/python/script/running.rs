@@ -47,8 +47,8 @@ pub fn way_to_packages() -> Cow<'static, str> {
     }
 }
 
-/// Prepares the running interpreter for scripts. Afterwards its state is that of the embedded interpreter after its
-/// start.
+/// Prepares the running interpreter for scripts. Afterwards, the running interpreter is in the state that the embedded
+/// interpreter has after its start.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     // Sets the signal actions that Python itself sets at its start. If SIGINT was ignored at that time, Python has no
     // handler for SIGINT, and `PyErr_SetInterrupt` would have no effect.

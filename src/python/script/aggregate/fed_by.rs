@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, Stats};
 use perf_prof_session::spine::About;
 
-/// The run that the events in a table come from. The context of the run contains the names of tasks. It exists only as
-/// long as the run.
+/// The run that the events in a table come from. The context of the run contains the names of tasks. The context exists
+/// only as long as the run.
 #[derive(Default)]
 pub struct FedBy(Mutex<Option<Fed>>);
 

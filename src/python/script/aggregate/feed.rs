@@ -91,8 +91,8 @@ impl Feed {
     }
 }
 
-/// Returns the aggregators of a module with their names. They are globals, or items of a global tuple, list or dict. An
-/// aggregator with several names is returned once, with its first name.
+/// Returns the aggregators of a module with their names. The aggregators are globals, or items of a global tuple, list
+/// or dict. An aggregator with several names is returned once, with its first name.
 pub fn module_aggregators(dict: &Bound<'_, PyDict>) -> Vec<(String, Py<PyAny>)> {
     let mut found: Vec<(String, Py<PyAny>)> = Vec::new();
     let mut note = |name: String, object: &Bound<'_, PyAny>| {

@@ -101,8 +101,8 @@ fn sources_of_others(tables: Vec<Py<Aggregator>>) -> Vec<Source> {
     sources(tables.into_iter().map(|table| (String::new(), table)).collect())
 }
 
-/// Brings the tables up to date. Returns their metrics and the metrics that describe perf-prof itself. The latter
-/// include the losses of the tables in `others`.
+/// Brings the tables up to date. Returns their metrics and the metrics that describe perf-prof itself. The metrics that
+/// describe perf-prof also include the losses of the tables in `others`.
 fn fresh_families(mut tables: Vec<Source>, others: Vec<Source>) -> Vec<Family> {
     let shown = tables.len();
     tables.extend(others);

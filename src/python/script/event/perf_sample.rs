@@ -108,8 +108,8 @@ fn all() -> impl Iterator<Item = (usize, (&'static str, PerfMember, &'static str
 /// The evsel objects of a run. The context of the run stores them in a slot.
 #[derive(Default)]
 pub struct Evsels {
-    /// The evsel of each event, by the address of the class of the event. Equal events have one class: here is the
-    /// evsel of the first of them.
+    /// The evsel of each event, by the address of the class of the event. Equal events have one class: for these
+    /// events, the map contains only the evsel of the first event.
     of_classes: FxHashMap<usize, Py<PyAny>>,
     /// The evsels of the other equal events, by the ids that their samples contain.
     of_ids: FxHashMap<u64, Py<PyAny>>,

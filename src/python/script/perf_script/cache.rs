@@ -21,7 +21,7 @@ pub struct Objects {
     texts: Table<Box<[u8]>>,
 }
 
-/// Values and their objects. The hash of a value is its index.
+/// Values and their objects. The index of an entry is the hash of its value.
 type Table<T> = Box<[Option<(T, Py<PyAny>)>]>;
 
 impl Default for Objects {

@@ -36,8 +36,8 @@ struct Chain {
 /// What determines the meaning of the recorded addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
-    /// The index of the sample's event. Because it is part of the key, arguments of different events are never the same
-    /// list.
+    /// The index of the sample's event. Because this index is part of the key, arguments of different events are never
+    /// the same list.
     event: usize,
     pid: i32,
     /// The number of changes of mappings and processes that were known.

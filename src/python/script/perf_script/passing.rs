@@ -130,7 +130,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     let mut passing = Passing { positional: common_values(common).collect(), named: Vec::new() };
     for (at, parameter) in positional.iter().chain(by_name).enumerate().skip(common) {
         match value_named(&parameter.name, fields) {
-            // If an earlier parameter keeps its default value, this value cannot be passed by position.
+            // If an earlier parameter keeps its default, `value` cannot be passed by position.
             Some(value) if passing.positional.len() == at && at < positional.len() => passing.positional.push(value),
             Some(value) => passing.named.push((parameter.name.clone(), value)),
             None if parameter.need == Need::Required => mismatch.unknown.push(parameter.name.clone()),

@@ -20,7 +20,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// Where the symbol `unknown` starts, which is made for an address without a symbol.
+/// Where the symbol `unknown` starts. This symbol is made for an address without a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unnamed {
     /// At the offset of the address in the file.
