@@ -55,7 +55,8 @@ pub fn report(failure: &Failure, wrong_usage: u8) -> ExitStatus {
     ExitStatus(status)
 }
 
-/// Returns an error and its causes as one line. Skips a cause if the text so far already contains its text.
+/// Returns an error and its causes as one line. Skips a cause if the line so far already contains the text of the
+/// cause.
 fn one_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -82,7 +82,7 @@ impl FromStr for SwitchOutput {
 /// Why options of the flight recorder are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError {
-    /// This option of the flight recorder is given without --before and --overwrite.
+    /// This option of the flight recorder is given, but neither --before nor --overwrite.
     #[error("{0} is an option of the flight recorder; add --before TIME, for example --before 10s")]
     NothingKept(&'static str),
     /// --switch-output without --overwrite.

@@ -62,7 +62,7 @@ impl Patterns {
     }
 }
 
-/// Returns the selectors of the functions that match a probe. Fails if there is none.
+/// Returns the selectors of the functions that match a probe. Fails if no function matches.
 fn functions(pattern: &str, probe: &Probe, processes: &[u32]) -> Result<Vec<String>> {
     let found = selectors::functions(probe, processes).with_context(|| pattern.to_owned())?;
     if found.is_empty() {

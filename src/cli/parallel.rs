@@ -278,7 +278,8 @@ impl Parallel {
         if shown {
             let _ = writeln!(io::stderr());
         }
-        // If a job has failed, the user gets only this error. The messages of all other jobs stay in their files.
+        // If a job has failed, the user gets only the error in `result`. The messages of all other jobs stay in their
+        // files.
         if let Err(error @ JobError::Interrupted) = result {
             bail!(error);
         }

@@ -171,7 +171,7 @@ impl Record {
     /// Records the events.
     pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
-        // The first word of the command may be meant as an event.
+        // For hints: the first word of the command may be meant as an event.
         let command = self.command.first().cloned();
         let command = command.as_ref();
         let planned = self.planned(argv);

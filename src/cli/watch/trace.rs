@@ -136,7 +136,7 @@ impl Trace {
     /// Prints the events.
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof trace --help` explains the options, with examples";
-        // The first word of the command may be meant as an event.
+        // For hints: the first word of the command may be meant as an event.
         let command = self.command.first().cloned();
         let command = command.as_ref();
         let plan = self.plan();
