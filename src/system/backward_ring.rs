@@ -35,10 +35,10 @@ pub struct BackwardRing(Ring);
 pub struct RawCopy {
     /// Whole records. The newest record is the first one. The last record may be cut off.
     pub bytes: Vec<u8>,
-    /// The position of the newest byte. The next copy can begin here.
+    /// The number of bytes that the kernel had written when the copy began. The next copy can begin at this position.
     pub until: Written,
     wanted: u64,
-    /// The head after the copy was complete.
+    /// The number of bytes that the kernel had written when the copy was complete.
     after: Written,
 }
 
@@ -82,7 +82,7 @@ impl BackwardRing {
     }
 
     /// Returns whether all bytes that were being written during the copy are complete now. They are complete if the
-    /// head has moved since, or if the copy is far from the bytes being written.
+    /// head has moved since the copy, or if the copy is far from the bytes being written.
     pub fn is_settled(&self, raw: &RawCopy) -> bool {
         let unfinished = UNFINISHED.min(self.size() as u64 / 2);
         let during = raw.after.0.saturating_sub(raw.until.0);
@@ -98,7 +98,7 @@ impl BackwardRing {
 }
 
 /// Returns whether this thread runs on `cpu`. If so, the kernel has completed all records that it was writing into the
-/// ring of this CPU: no thread runs on a CPU while the kernel writes a record there.
+/// ring of `cpu`: while the kernel writes a record on a CPU, no thread runs there.
 pub fn have_writers_ended_on(cpu: u32) -> bool {
     sched_getcpu() == cpu as usize
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// Holds for every amount of data that is written during the copy.
+        /// Writes any number of records before and during the copy.
         #[test]
         fn a_copy_has_the_newest_records_without_a_gap(before in sizes(), since in 0usize..120, during in sizes()) {
             let ring = BackwardRing::fake(SIZE).unwrap();

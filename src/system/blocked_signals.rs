@@ -4,8 +4,8 @@ use super::call::{CallError, check};
 
 /// Blocks SIGINT, SIGTERM and SIGHUP in this thread until this value is dropped.
 ///
-/// Used while CPython starts, because a signal must not interrupt this start. CPython installs its own handler for
-/// SIGINT then. perf-prof installs its handlers only later.
+/// Used while CPython starts, because a signal must not interrupt the start. CPython installs its own handler for
+/// SIGINT during the start, and perf-prof installs its handlers only later.
 #[derive(Debug)]
 pub struct BlockedSignals {
     before: libc::sigset_t,

@@ -11,8 +11,8 @@ use std::sync::{
 
 /// The divisor for the share of all spans, and for the share of all tables: each is a quarter of the budget.
 const SHARE: usize = 4;
-/// A holding reports its size to the budget only when the size has changed by this many bytes, because spans open and
-/// close often. So a holding that is smaller than this is not counted.
+/// A [`Holding`] reports its size to the budget only when the size has changed by this many bytes, because spans open
+/// and close often. So the budget does not count a holding that is smaller than `STEP`.
 const STEP: usize = 64 << 10;
 
 /// The memory budget of a run. Clones share it.

@@ -22,7 +22,8 @@ const TRACEFS: &CStr = c"/sys/kernel/tracing";
 
 /// While this value exists, the children of other perf-prof processes close no descriptors. To close a tracepoint, the
 /// kernel holds its lock of all tracepoints (`event_mutex`) for about 40 ms. To read a format file or to open a
-/// tracepoint, the kernel takes the same lock. So without this value, each of these steps could wait for 40 ms.
+/// tracepoint, the kernel takes the same lock. So without this value, each read of a format file and each open of a
+/// tracepoint could wait for 40 ms.
 #[derive(Debug)]
 pub struct ClosingHeldOff {
     /// The locked folder. Closing the file releases the lock. `None` if the folder could not be opened or locked.
@@ -63,8 +64,8 @@ pub enum Slow {
     /// The descriptor of a link that keeps a program attached. When it is closed, the kernel waits some 10 ms, until no
     /// CPU runs the program any more.
     Program(OwnedFd),
-    /// The descriptor of an event. If it is the last one of a tracepoint, the kernel holds its lock of all tracepoints
-    /// during the close.
+    /// The descriptor of an event. When the last descriptor of a tracepoint is closed, the kernel holds its lock of all
+    /// tracepoints during the close.
     Event(OwnedFd),
 }
 
@@ -104,8 +105,9 @@ pub fn close(descriptors: impl IntoIterator<Item = impl Into<Slow>>) {
     drop(held);
 }
 
-/// Forks a process that keeps only `descriptors` open. The process waits until the pipe `ends` has no writers any more.
-/// Then it closes `descriptors`.
+/// Forks a process that keeps only `descriptors` open. The process waits until no writing end of a pipe is open any
+/// more, and then closes `descriptors`. `ends` is the reading end of the pipe, and `write` is its writing end in this
+/// process.
 fn hold(descriptors: &[Slow], ends: OwnedFd, write: &OwnedFd) -> Result<(), CallError> {
     let programs = descriptors.iter().filter(|descriptor| matches!(descriptor, Slow::Program(_))).count();
     let descriptors: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
@@ -117,8 +119,8 @@ fn hold(descriptors: &[Slow], ends: OwnedFd, write: &OwnedFd) -> Result<(), Call
     // thread may have held any lock, including the allocator's.
     let child = check("fork", unsafe { libc::fork() })?;
     if child == 0 {
-        // SAFETY: as above. The child exits at once, so that init adopts the grandchild and it never becomes a zombie
-        // of this process.
+        // SAFETY: as above. The child exits at once, so that init adopts the grandchild and the grandchild never
+        // becomes a zombie of this process.
         unsafe {
             libc::setsid();
             if libc::fork() == 0 {
@@ -140,8 +142,8 @@ fn hold(descriptors: &[Slow], ends: OwnedFd, write: &OwnedFd) -> Result<(), Call
 unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32, u32)], ends: RawFd) -> ! {
     // SAFETY: all calls are async-signal-safe and get live memory.
     unsafe {
-        // The child closes all other descriptors. The reader of perf-prof's standard output must see the end of the
-        // output now. Besides, the child must not keep a terminal or a file system busy.
+        // The child closes all other descriptors now, because the reader of perf-prof's standard output must see the
+        // end of the output when perf-prof ends. Besides, the child must not keep a terminal or a file system busy.
         for &(first, last) in gaps {
             if libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
                 (first..=last.min(1 << 16)).for_each(|fd| {
@@ -183,9 +185,9 @@ unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32,
 /// the child goes on, because a process that holds the lock may have been stopped.
 const MOST_PAUSES: u32 = 60_000_000 / PAUSE_US;
 const PAUSE_US: u32 = 10_000;
-/// A close that takes longer than this has waited for a lock in the kernel.
+/// A close that takes longer than this has waited for a lock in the kernel. In microseconds.
 const SLOW_US: i64 = 2_000;
-/// The pause after such a close.
+/// The pause after a close that took longer than `SLOW_US`, in microseconds.
 const GAP_US: u32 = 2_000;
 
 fn monotonic_us() -> i64 {

@@ -17,7 +17,8 @@ extern "C" fn lock() {
 }
 
 extern "C" fn unlock() {
-    // SAFETY: as above. This thread has locked the mutex; in a forked child, this thread is the copy of the one that locked it.
+    // SAFETY: as above. This thread has locked the mutex. In a forked child, this thread is the copy of the thread that
+    // locked the mutex.
     unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
 }
 

@@ -11,7 +11,7 @@
 //! * how much memory perf-prof may use by default: `memory.rs`; how that memory is divided: `budget.rs`
 //! * whether the output of the C implementation is selected (`PERF_PROF_COMPAT`): `compat.rs`
 //! * the command of `--exec` or after `--`: `workload.rs`; processes of `--jobs`: `worker.rs`
-//! * threads that do one work each, while the caller waits: `together.rs`
+//! * threads that do the same work for several items, while the caller waits: `together.rs`
 //! * which descriptors stay open in a forked child: `perf_copies.rs`, `close_in_child.rs`
 //! * messages on stderr, or to a program that imports the package: `output.rs`
 //! * files and folders that perf-prof writes: `output_path.rs` (check in advance), `folder.rs` (creation that follows

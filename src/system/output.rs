@@ -97,8 +97,8 @@ pub fn terminal_size() -> Option<(usize, usize)> {
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// The function that [`before_messages`] has set; null if there is none. It writes output that waits in other buffers,
-/// such as Python's.
+/// The function that [`before_messages`] has set; null if there is none. The function writes output that waits in other
+/// buffers, such as Python's.
 static WRITE_WAITING: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Sets a function that is called before each message. The function has to write buffered output, so that messages and

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 /// The maximum number of running threads in the list.
 const MOST: usize = 4096;
 
-/// The number of ended threads that stay in the list, because their last samples are read after their end.
+/// The number of ended threads that stay in the list, because their last samples are read after the threads have ended.
 const LAST: usize = 16;
 
 /// The ids of running threads; 0 in free entries.
@@ -31,7 +31,7 @@ impl OwnThread {
     /// Adds the calling thread to the list.
     pub fn enter() -> OwnThread {
         let tid = rustix::thread::gettid().as_raw_pid() as u32;
-        // An ended thread in the list may have had the id of this thread. Its entry is cleared.
+        // An ended thread in the list may have had the id of this thread. The entry of the ended thread is cleared.
         ENDED.iter().for_each(|ended| _ = replace(ended, tid, 0));
         if let Some(place) = RUNNING.iter().position(|running| replace(running, 0, tid)) {
             USED.fetch_max(place + 1, SeqCst);

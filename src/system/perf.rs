@@ -47,7 +47,7 @@ pub fn sample_period(attr: &perf_event_attr) -> u64 {
     unsafe { attr.__bindgen_anon_1.sample_period }
 }
 
-/// Opens an event. Sets the size in the attr.
+/// Opens an event. The field `size` of `attr` need not be set.
 pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
     open_in_group(attr, attach, None)
 }

@@ -29,7 +29,7 @@ pub(super) fn note(descriptor: i32) {
     }
 }
 
-/// Closes all noted descriptors. Must be called only in a forked child, where no other thread uses them.
+/// Closes all noted descriptors. Must be called only in a forked child, where no other thread uses the descriptors.
 pub fn close() {
     let folder = format!("/proc/{}/fd", process::id());
     for (index, word) in OPENED.iter().take(WORDS.load(Relaxed)).enumerate() {

@@ -38,7 +38,7 @@ pub fn end_with_this_thread(command: &mut Command) {
 }
 
 /// In a forked child: makes the kernel send `signal` to this process when the thread that forked it ends. `parent` is
-/// the process of that thread. Returns false if `parent` has ended already. Async-signal-safe.
+/// the id of the process that contains this thread. Returns false if `parent` has ended already. Async-signal-safe.
 pub fn die_with(parent: u32, signal: i32) -> bool {
     // SAFETY: the calls take only numbers.
     unsafe {

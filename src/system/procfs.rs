@@ -30,8 +30,8 @@ pub fn tasks(pid: u32) -> Result<Vec<u32>, CallError> {
 
 /// Returns the threads of a process, or `None` if some may be missing. The kernel ends a listing early if the thread
 /// that it has reached exits (`next_tid()` in fs/proc/base.c). So the threads are listed twice, and the kernel's own
-/// thread count is read in between. Each thread in both lists existed when the count was read. If there are as many
-/// such threads as the count says, none is missing.
+/// thread count is read in between. Each thread that is in both lists existed when the count was read. If the number of
+/// these threads equals the count, none is missing.
 pub fn all_tasks_of(pid: u32) -> Option<Vec<u32>> {
     let before = tasks(pid).ok()?;
     let count = thread_count(pid)?;
@@ -92,8 +92,8 @@ pub fn process_of(tid: u32) -> Option<u32> {
     status_value(tid, "Tgid:")
 }
 
-/// Returns the user who owns a thread's files in /proc. This is the user of the thread. It is root if the thread has
-/// more rights than its user, or must not be inspected.
+/// Returns the user who owns a thread's files in /proc. Usually this is the user of the thread. It is root if the
+/// thread has more rights than its user, or must not be inspected.
 pub fn owner(tid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{tid}")).ok().map(|folder| folder.uid())
 }

@@ -34,7 +34,7 @@ impl Ring {
         Ok(Self::new(Mapping::map_file(fd, page_size() + size)?, size))
     }
 
-    /// Maps a ring for reading only. The kernel then overwrites the oldest records and does not wait for the reader.
+    /// Maps a ring for reading only. The kernel then overwrites the oldest records instead of waiting for the reader.
     pub(super) fn map_overwritten(fd: BorrowedFd<'_>, size: usize) -> Result<Self, CallError> {
         Ok(Self::new(Mapping::map_file_for_reading(fd, page_size() + size)?, size))
     }
@@ -65,8 +65,9 @@ impl Ring {
         self.tail
     }
 
-    /// Appends `len` bytes from the position `from` to `out`. If the bytes wrap around the end of the data, they are
-    /// copied in two pieces. The bytes must be between the tail and a head that was loaded before.
+    /// Copies `len` bytes that start at the position `from`, and appends them to `out`. If the bytes wrap around the
+    /// end of the data, they are copied in two pieces. The bytes must be between the tail and a head that was loaded
+    /// before.
     pub fn copy_to(&self, from: u64, len: usize, out: &mut Vec<u8>) {
         assert!(len <= self.size, "more than the ring holds");
         let at = (from & (self.size as u64 - 1)) as usize;
@@ -74,9 +75,9 @@ impl Ring {
         out.reserve(len);
         for (at, len) in [(at, first), (0, len - first)] {
             // SAFETY: `at + len` is at most the data's size. The caller reads between tail and head, and the kernel
-            // does not write there. A caller that reads elsewhere may get torn records: a reader of a ring that is
-            // overwritten finds out which bytes these are, and parsing tolerates them.
-            // `out` has room for both spans and does not overlap the mapping.
+            // does not write there. A caller that reads elsewhere may get torn records: the reader of a ring that is
+            // overwritten finds out which of the bytes were overwritten, and parsing tolerates torn records. `out` has
+            // room for both spans and does not overlap the mapping.
             unsafe {
                 let end = out.as_mut_ptr().add(out.len());
                 std::ptr::copy_nonoverlapping(self.data().add(at).as_ptr(), end, len);

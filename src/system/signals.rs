@@ -39,15 +39,15 @@ static PENDING: AtomicBool = AtomicBool::new(false);
 /// The signals that arrived since the last [`Signals::take_pending`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// The number of SIGINTs.
+    /// The number of times that SIGINT arrived.
     pub interrupt: u32,
-    /// The number of SIGTERMs.
+    /// The number of times that SIGTERM arrived.
     pub terminate: u32,
-    /// The number of SIGHUPs.
+    /// The number of times that SIGHUP arrived.
     pub hangup: u32,
-    /// The number of SIGUSR1s.
+    /// The number of times that SIGUSR1 arrived.
     pub user1: u32,
-    /// The number of SIGUSR2s.
+    /// The number of times that SIGUSR2 arrived.
     pub user2: u32,
 }
 
@@ -146,14 +146,14 @@ impl Signals {
         Signals { origin: Origin::Program(requests) }
     }
 
-    /// Returns whether the requests of a program end the run, and not signals. Such a program knows that it ended the
-    /// run, and needs no message.
+    /// Returns whether a program's requests end the run, instead of signals. The program knows that it ended the run,
+    /// so it needs no message.
     pub fn are_requests(&self) -> bool {
         matches!(self.origin, Origin::Program(_))
     }
 
     /// Sets a hook that the signal handler calls at the second SIGINT, SIGTERM or SIGHUP, in any combination. The hook
-    /// must be async-signal-safe. The third such signal ends the process, whether there is a hook or not.
+    /// must be async-signal-safe. The third of these signals ends the process, whether there is a hook or not.
     pub fn on_second_interrupt(&self, hook: extern "C" fn()) {
         ON_SECOND_INTERRUPT.store(hook as *mut (), Ordering::SeqCst);
     }
@@ -387,7 +387,7 @@ mod tests {
         as_in_the_foreground();
         let signals = Signals::install().unwrap();
         for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR2, libc::SIGHUP] {
-            // SAFETY: a handler is installed for each of them.
+            // SAFETY: a handler is installed for each of these signals.
             unsafe { libc::raise(signal) };
         }
         let mut count = 0u64;

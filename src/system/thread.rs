@@ -23,10 +23,10 @@ pub fn pin_thread(tid: u32, cpus: &CpuSet) -> Result<(), CallError> {
 /// The shortest time slice that the kernel accepts, in ns (`__setparam_fair()` in kernel/sched/syscalls.c).
 const SHORTEST_TURN: u64 = 100_000;
 
-/// Requests short time slices for this thread. A thread with short slices starts earlier after it was woken. It gets no
-/// more CPU time than other threads, because the deadline of a slice depends on its length (`place_entity()` in
-/// kernel/sched/fair.c). No permission is needed. Kernels before Linux 6.12 ignore the request. It has no effect if the
-/// user started perf-prof with another scheduling policy.
+/// Requests short time slices for this thread. After a thread with short slices was woken, it starts earlier. It gets
+/// no more CPU time than other threads, because the deadline of a slice depends on its length (`place_entity()` in
+/// kernel/sched/fair.c). No permission is needed. Kernels before Linux 6.12 ignore the request. The request has no
+/// effect if the user started perf-prof with another scheduling policy.
 pub fn take_short_turns() {
     const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
     // SAFETY: `sched_attr` consists of numbers, so all zeroes is a valid value. The kernel writes and reads at most SIZE
@@ -36,7 +36,7 @@ pub fn take_short_turns() {
         let read = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0);
         if read == 0 && attr.sched_policy == libc::SCHED_OTHER as u32 {
             (attr.size, attr.sched_runtime) = (SIZE, SHORTEST_TURN);
-            // If this call fails, the thread only starts later after it was woken.
+            // If this call fails, the thread keeps its longer slices.
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
         }
     }

@@ -69,7 +69,8 @@ impl Tracefs {
         Ok(None)
     }
 
-    /// Returns a tracefs at its usual mount point without a check. For callers that also work without its files.
+    /// Returns a tracefs at its usual mount point, without a check that it is mounted there. For callers that also work
+    /// without the files of tracefs.
     pub fn at_usual_place() -> Tracefs {
         Tracefs::at(PLACES[0])
     }

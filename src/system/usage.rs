@@ -7,7 +7,7 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time of the last report, and the CPU time that this process had used then.
+/// The time of the last report, and the CPU time that this process had used at that time.
 pub struct Usage {
     since: Instant,
     cpu_ns: u64,

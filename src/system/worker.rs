@@ -36,7 +36,8 @@ pub enum Stdout<'a> {
 
 impl Worker {
     /// Forks a worker that runs `work`. The result of `work` is the worker's exit status. Must be called while this
-    /// process has only one thread. If another thread held a lock, the lock would stay locked in the worker for ever.
+    /// process has only one thread. If another thread held a lock at the fork, the lock would stay locked in the worker
+    /// for ever.
     pub fn fork(stdout: Stdout<'_>, work: impl FnOnce() -> u8) -> Result<Worker, CallError> {
         let parent = std::process::id();
         // SAFETY: callers must ensure that this process has only one thread, so the copy is complete.
@@ -45,7 +46,7 @@ impl Worker {
             return Ok(Worker { pid, status: None });
         }
         // In its own process group, the worker does not get the Ctrl-C of a terminal. The parent gets the signal and
-        // forwards it. Without the process group, the worker would get it twice.
+        // forwards it. Without the process group, the worker would get the signal twice.
         // SAFETY: the call takes only numbers. A process may always create its own group.
         unsafe { libc::setpgid(0, 0) };
         if !process::die_with(parent, libc::SIGKILL) {

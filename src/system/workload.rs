@@ -21,9 +21,10 @@ use super::{
 pub struct Workload {
     pid: u32,
     command: String,
-    /// Writing to this pipe lets the child continue. `None` after that.
+    /// The writing end of a pipe. A byte in the pipe lets the child continue. `None` after the byte was written.
     go: Option<OwnedFd>,
-    /// The pipe for the child's errno if exec fails. A successful exec closes the child's end.
+    /// The reading end of the pipe to which the child writes its errno if exec fails. A successful exec closes the
+    /// child's end.
     failure: OwnedFd,
     status: Option<ExitStatus>,
 }
@@ -178,8 +179,8 @@ impl Drop for Workload {
 }
 
 /// Waits for a byte from the pipe `go_read`, then executes the command. If exec fails, writes the errno to `failure`.
-/// If `parent` is set, the kernel sends SIGTERM to the command when the thread that forked it ends. `parent` is the
-/// process id of that thread.
+/// If `parent` is set, the kernel sends SIGTERM to the command when the thread that forked it ends. `parent` is the id
+/// of the process that contains this thread.
 ///
 /// # Safety
 ///
@@ -257,7 +258,7 @@ mod tests {
         drop(Workload::fork(&words(&["sleep", "1000"])).unwrap());
     }
 
-    /// Another child that was forked in the meantime keeps the pipe open.
+    /// Another child, which was forked in the meantime, keeps the pipe open.
     #[test]
     fn a_command_that_is_never_started_does_not_wait_for_a_forked_child() {
         let workload = Workload::fork(&words(&["sleep", "1000"])).unwrap();

@@ -36,7 +36,7 @@ pub struct MapDefinition<'a> {
     pub inner: Option<&'a Map>,
 }
 
-/// A map of this process. The kernel frees it when no program and no descriptor uses it any more.
+/// A map of this process. The kernel frees the map when no program and no descriptor uses it any more.
 #[derive(Debug)]
 pub struct Map {
     descriptor: OwnedFd,
@@ -216,7 +216,7 @@ impl Map {
         }
     }
 
-    /// Maps an array with the flag `BPF_F_MMAPABLE` into this process.
+    /// Maps this array into the memory of this process. The array must have the flag `BPF_F_MMAPABLE`.
     fn counter_page(&self) -> Result<CounterPage, CallError> {
         let bytes = self.value_size.next_multiple_of(8) * self.entries as usize;
         let mapping = Mapping::map_file(self.descriptor.as_fd(), bytes.next_multiple_of(page_size()))?;
@@ -224,7 +224,7 @@ impl Map {
     }
 }
 
-/// The number of entries that one call of bpf(2) reads. If a bucket of the hash contains more entries, the number is
+/// The number of entries that one call of bpf(2) reads. For a hash with more entries in one bucket, the number is
 /// increased.
 const BATCH: u32 = 1024;
 
