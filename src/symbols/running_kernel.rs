@@ -1,5 +1,6 @@
-//! The facts about the running kernel that texts of events need: symbols, strings, constants and types. Each is read at
-//! its first use, because most scripts need none of them, and reading takes time: kallsyms has 200,000 lines.
+//! The facts about the running kernel that texts of events need: symbols, strings, constants and types. Each of these
+//! is read at its first use, because most scripts need none of them, and reading takes time: kallsyms has 200,000
+//! lines.
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,7 @@ use crate::symbol::{Extent, KernelSymbols, PerfSymbol, Symbol};
 pub struct RunningKernel {
     tracefs: Tracefs,
     symbols: Mutex<KernelSymbols>,
-    /// Reports only once that the kernel hides its symbols, and not for each stack.
+    /// Makes the message that the kernel hides its symbols appear only once, and not for each stack.
     hidden: Once,
     strings: OnceLock<HashMap<u64, Box<[u8]>>>,
     constants: OnceLock<Btf>,

@@ -1,33 +1,33 @@
-//! How much may be read of the memory of processes. A process can have any number of functions that are as large as it likes, so
-//! what reads may cost is limited: so much at once, and so much more in each second.
+//! Limits on the reads of other processes' memory. A process can have any number of functions of any size. So the cost
+//! of the reads is limited: a certain amount at once, and a certain amount in each further second.
 
-/// Seconds of events, in ns.
+/// One second in ns, the unit of the times of events.
 const SECOND: u128 = 1_000_000_000;
 
-/// A limit, in bytes.
+/// A limit on an amount: bytes that are read, or ns that are waited.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     pub at_once: u64,
     pub each_second: u64,
 }
 
-/// What is left of a limit.
+/// A limit, and the amount that is left of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     limit: Limit,
     left: u64,
-    /// The time of the latest event, in ns.
+    /// The time of the event for which `left` was last increased, in ns.
     time: u64,
 }
 
 impl Budget {
-    /// Returns a value with the whole limit.
+    /// Creates a budget from which nothing was spent.
     pub fn new(limit: Limit) -> Budget {
         Budget { limit, left: limit.at_once, time: 0 }
     }
 
-    /// Returns how much may be read for an event of this time. Times are those of events, so a run that lags gets no more than one
-    /// that does not.
+    /// Returns the amount that is left for an event that happened at `time`. The budget grows with the times of events,
+    /// and not with a clock, so a run that lags gets no more than a run that does not.
     pub fn left(&mut self, time: u64) -> u64 {
         let passed = u128::from(time.saturating_sub(self.time));
         let gained = passed * u128::from(self.limit.each_second) / SECOND;
@@ -38,7 +38,7 @@ impl Budget {
         self.left
     }
 
-    /// Notes what was read.
+    /// Subtracts an amount that was spent.
     pub fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
     }
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(budget.left(5 * second), 100);
         budget.spend(1000);
         assert_eq!((budget.left(5 * second), budget.left(0)), (0, 0));
-        // Short times add up.
+        // Times that are too short for one byte add up.
         (1..10).for_each(|part| assert_eq!(budget.left(5 * second + part * second / 100), 0));
         assert_eq!(budget.left(6 * second), 10);
         budget.spend(9);

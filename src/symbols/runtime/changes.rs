@@ -1,26 +1,27 @@
-//! When processes changed. Records of processes come in the order of their times only within a CPU: a process can map its interpreter
-//! before the record of its fork is read.
+//! The times at which processes changed: were created, executed another program, or ended. The records of one CPU are
+//! read in the order of their times, but the records of different CPUs are not: the record of a mapping that a process
+//! made may be read before the record of the process's fork.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// The most processes whose latest change is remembered, twice.
+/// The maximum number of processes in each of the two maps of [`Changes`].
 const MOST: usize = 1 << 14;
-/// The most forks that wait for the interpreter of the parent. It comes after as many forks at most.
+/// The maximum number of forks that wait until the parent's interpreter is known. Older forks are dropped.
 const MOST_WAITING: usize = 1 << 10;
 
 /// The latest changes of processes.
 #[derive(Default)]
 pub struct Changes {
-    /// When each process was last created, executed another program, or ended.
+    /// The time of the latest change of each process, in ns.
     recent: FxHashMap<u32, u64>,
-    /// The same for processes that changed before all those in `recent` came.
+    /// The previous contents of `recent`. When `recent` is full, it replaces `former`.
     former: FxHashMap<u32, u64>,
     waiting: VecDeque<Fork>,
 }
 
-/// A process created another one.
+/// A fork: the process `parent` created the process `child`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fork {
     pub parent: u32,
@@ -29,12 +30,13 @@ pub struct Fork {
 }
 
 impl Changes {
-    /// Returns when a process last changed; 0 if that is not known.
+    /// Returns the time at which a process last changed; 0 if it is not known.
     pub fn latest(&self, pid: u32) -> u64 {
         self.recent.get(&pid).or_else(|| self.former.get(&pid)).copied().unwrap_or(0)
     }
 
-    /// Notes that a process changed. Returns [`Order::Late`] if it has changed again since, as earlier records said.
+    /// Notes that a process changed at `time`. Returns [`Order::Late`] if a later change of the process is already
+    /// known.
     pub fn note(&mut self, pid: u32, time: u64) -> Order {
         if time < self.latest(pid) {
             return Order::Late;
@@ -46,7 +48,7 @@ impl Changes {
         Order::InTime
     }
 
-    /// Notes a fork of a process that has no interpreter yet.
+    /// Keeps a fork whose parent has no known interpreter yet, until [`Changes::take_forks`] takes the fork.
     pub fn wait(&mut self, fork: Fork) {
         if self.waiting.len() >= MOST_WAITING {
             self.waiting.pop_front();
@@ -54,7 +56,7 @@ impl Changes {
         self.waiting.push_back(fork);
     }
 
-    /// Removes and returns the forks of a process whose children have not changed since.
+    /// Removes the kept forks of the process `parent`. Returns those forks whose child has not changed since.
     pub fn take_forks(&mut self, parent: u32) -> Vec<Fork> {
         let (taken, left): (VecDeque<Fork>, VecDeque<Fork>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|fork| fork.parent == parent);
@@ -63,7 +65,7 @@ impl Changes {
     }
 }
 
-/// Whether a record says something new.
+/// Whether a record of a process was read before all records of later changes of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     InTime,

@@ -1,4 +1,4 @@
-//! Files with interpreters.
+//! Finds the interpreters in executables and libraries, and remembers which files contain one.
 
 use std::{
     collections::VecDeque,
@@ -17,56 +17,59 @@ use crate::symbol::{
     open::{MappedRange, open_mapped},
 };
 
-/// The most files that are kept.
+/// The maximum number of files that are remembered.
 const MOST_FILES: usize = 1 << 12;
-/// The most loaded parts of a file with an interpreter. Linkers make fewer than ten.
+/// The maximum number of loaded segments of a file with an interpreter. Linkers make fewer than ten.
 const MOST_SEGMENTS: usize = 64;
-/// How long a file is not opened again, in ns. After that, it may have changed.
+/// The time for which a file is not opened again, in ns. After this time, the file may have changed.
 const TRUSTED_FOR: u64 = 1_000_000_000;
 
-/// What is known of files that may have an interpreter. Files without one, and what is no file of a program, are known too, so that a
-/// process that maps them often costs little time.
+/// The files that may contain an interpreter, with the result of reading each of them. Files without an interpreter and
+/// files that are no ELF files are remembered too, so that a process that maps such a file often costs little time.
 #[derive(Default)]
 pub struct Files {
     known: FxHashMap<FileKey, InterpreterFile>,
-    /// The same files in the order in which they were found.
+    /// The keys of `known`, in the order in which the files were found.
     order: VecDeque<FileKey>,
 }
 
-/// The device of a file, its inode, and its path. Files in several subvolumes can have the same inode.
+/// The device, the inode number and the path of a file. The path is needed because files in several subvolumes can have
+/// the same inode number.
 type FileKey = ((u32, u32), u64, PathBuf);
 
-/// What a file has.
+/// The result of reading a file.
 #[derive(Clone)]
 struct InterpreterFile {
     build: Result<Arc<Build>, NotSupported>,
     segments: Arc<[Segment]>,
-    /// Which file was read. `None` if it could not be opened.
+    /// The version of the file that was read. `None` if the file could not be opened.
     stamp: Option<Stamp>,
-    /// The process that had mapped it when it was last opened.
+    /// The id of the process that had mapped the file when the file was last opened.
     pid: u32,
-    /// When it was last opened.
+    /// The time of the event at which the file was last opened, in ns.
     time: u64,
 }
 
-/// What distinguishes a file from one that had its inode before, and from its own earlier content.
+/// Identifies a version of a file. The stamp differs if the file was changed, or if a new file has the same inode
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
     size: u64,
-    /// The time of the last change: seconds, and ns.
+    /// The time of the last change (ctime): seconds, and ns.
     changed: (i64, i64),
 }
 
-/// An interpreter in a process.
+/// An interpreter that a process has mapped.
 pub struct MappedInterpreter {
     pub build: Arc<Build>,
-    /// The distance between addresses in the process and in the file.
+    /// The address in the process minus the address in the file.
     pub bias: u64,
 }
 
 impl Files {
-    /// Returns the interpreter in a mapping of a process at a time. Opens the file, unless it is known.
+    /// Returns the interpreter in a file that a process mapped at `time`. Opens the file, unless it was opened
+    /// recently.
     pub fn find(&mut self, pid: u32, mapping: &Mapping, time: u64) -> Result<MappedInterpreter, NotSupported> {
         let Mapping { start, end, inode, ref path, .. } = *mapping;
         let key = (mapping.device, inode, path.clone());
@@ -75,7 +78,8 @@ impl Files {
         }
         let opened = open_mapped(pid, &MappedRange { start, end, path, inode }).ok().map(|opened| opened.file);
         let stamp = opened.as_ref().and_then(Stamp::of);
-        // It cannot be opened any more if the process has ended. Then it is probably what it was.
+        // The file may not be accessible any more, because the process has ended. The earlier result is then used,
+        // because the file has probably not changed.
         let is_same = |known: &&mut InterpreterFile| known.stamp == stamp || stamp.is_none() && inode != 0;
         if let Some(known) = self.known.get_mut(&key).filter(is_same) {
             (known.pid, known.time) = (pid, time);
@@ -113,7 +117,7 @@ impl Files {
     }
 }
 
-/// Returns the interpreter in a file, and the parts of the file that are loaded.
+/// Returns the interpreter in a file, and the loaded segments of the file.
 fn read(file: File) -> Result<(Arc<Build>, Arc<[Segment]>), NotSupported> {
     let elf = Elf::of_file(file).ok().filter(|elf| elf.segments.len() <= MOST_SEGMENTS);
     let elf = elf.ok_or(NotSupported::NoInterpreter)?;
@@ -121,7 +125,8 @@ fn read(file: File) -> Result<(Arc<Build>, Arc<[Segment]>), NotSupported> {
 }
 
 impl InterpreterFile {
-    /// Returns whether the file needs no look. Another process may be able to open a file that one could not.
+    /// Returns whether the earlier result is used without opening the file again. If the file could not be opened, this
+    /// holds only for the same process, because the file may be accessible through another process.
     fn is_trusted(&self, pid: u32, time: u64) -> bool {
         time < self.time.saturating_add(TRUSTED_FOR) && (self.stamp.is_some() || self.pid == pid)
     }
@@ -141,7 +146,7 @@ impl Stamp {
     }
 }
 
-/// Returns whether a file may have an interpreter, by its name.
+/// Returns whether a file may contain an interpreter, judging by its name.
 pub fn may_have_interpreter(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("python") || name.starts_with("libpython")
@@ -163,7 +168,7 @@ mod tests {
         files.find(std::process::id(), mapping, time).err()
     }
 
-    /// Notes a file as one whose interpreter is too old.
+    /// Notes that a file contains an interpreter that is too old.
     fn keep_as_old(files: &mut Files, mapping: &Mapping, stamp: Option<Stamp>) {
         let key = (mapping.device, mapping.inode, mapping.path.clone());
         let (build, pid) = (Err(NotSupported::TooOld), std::process::id());
@@ -178,12 +183,13 @@ mod tests {
         let (mut files, mapping) = (Files::default(), mapping(&path));
         assert_eq!(find(&mut files, &mapping, 5), Some(NotSupported::NoInterpreter));
         assert_eq!(files.known.len(), 1);
-        // Another result shows that the known one is used.
+        // The earlier result is replaced by `TooOld`, although reading the file would give `NoInterpreter`. So the
+        // results show when the file is read.
         let stamp = files.known.values().next().unwrap().stamp;
         keep_as_old(&mut files, &mapping, stamp);
         assert_eq!(find(&mut files, &mapping, 5), Some(NotSupported::TooOld));
         assert_eq!(find(&mut files, &mapping, 5 * TRUSTED_FOR), Some(NotSupported::TooOld));
-        // The file is read again when it has changed, but not at once.
+        // A changed file is read again, but only after `TRUSTED_FOR`.
         fs::write(&path, "no program either").unwrap();
         assert_eq!(find(&mut files, &mapping, 6 * TRUSTED_FOR - 1), Some(NotSupported::TooOld));
         assert_eq!(find(&mut files, &mapping, 6 * TRUSTED_FOR), Some(NotSupported::NoInterpreter));
@@ -201,7 +207,7 @@ mod tests {
         let file = files.known.values_mut().next().unwrap();
         assert_eq!((file.is_trusted(file.pid, 7), file.is_trusted(file.pid + 1, 7)), (true, false));
         assert!(!file.is_trusted(file.pid, TRUSTED_FOR));
-        // What was read before the file was removed is used.
+        // After the file was removed, the earlier result is used.
         file.stamp = Some(Stamp { inode: (1, 1), size: 1, changed: (1, 1) });
         assert_eq!(find(&mut files, &mapping, TRUSTED_FOR), Some(NotSupported::TooOld));
     }

@@ -1,4 +1,4 @@
-//! The functions of a process that are known, and code objects that could not be read.
+//! The functions of a process that were read, and the code objects that could not be read.
 
 use std::sync::Arc;
 
@@ -10,18 +10,19 @@ use super::{
     budget::{Budget, Limit},
 };
 
-/// How long a code object that could not be read is not read again, in ns. Another one may be in its place later.
+/// The time for which a code object that could not be read is not read again, in ns. After this time, another code
+/// object may be at the address.
 const FAILED_FOR: u64 = 1_000_000_000;
 
-/// How much may be read of a process. A function takes about 7 KiB of it.
+/// The limit on the bytes that are read from one process. Reading a function takes about 7 KiB of it.
 const OF_PROCESS: Limit = Limit { at_once: 64 << 20, each_second: 16 << 20 };
 
-/// A code object, as it was when the event happened.
+/// Identifies a code object: its address, and some of its words at the time of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Its address.
+    /// The address of the code object.
     pub code: u64,
-    /// The words that identify it.
+    /// The words that distinguish the code object from others that were at the address.
     pub identity: [u64; 3],
 }
 
@@ -32,7 +33,7 @@ impl From<InterpreterFrame> for Key {
     }
 }
 
-/// What was read for a code object.
+/// The result of reading a code object.
 enum Found {
     Function(Arc<Function>),
     Failed { reason: Unnamed, until: u64 },
@@ -42,16 +43,16 @@ enum Found {
 pub struct Functions {
     found: FxHashMap<Key, Found>,
     bytes: usize,
-    /// How much may be read of the process.
+    /// The number of bytes that may still be read from the process.
     pub budget: Budget,
-    /// Nothing is read for events before this time, because a read took too long.
+    /// For events before this time, nothing is read from the process, because an earlier read took too long. In ns.
     pub slow_until: u64,
-    /// The time of the latest event for which nothing was read because of other processes.
+    /// The time of the latest event for which nothing was read because of other processes, in ns.
     pub busy_at: Option<u64>,
 }
 
 impl Functions {
-    /// Returns a value without functions.
+    /// Creates a value without functions.
     pub fn new() -> Functions {
         Functions {
             found: FxHashMap::default(),
@@ -62,7 +63,8 @@ impl Functions {
         }
     }
 
-    /// Returns what is known of a code object at the time of an event. `None` if it has to be read.
+    /// Returns the earlier result of reading a code object, for an event that happened at `time`. `None` if the code
+    /// object has to be read.
     pub fn get(&self, key: &Key, time: u64) -> Option<Result<Arc<Function>, Unnamed>> {
         match self.found.get(key)? {
             Found::Function(function) => Some(Ok(Arc::clone(function))),
@@ -70,7 +72,7 @@ impl Functions {
         }
     }
 
-    /// Returns why a code object that is not known could not be read.
+    /// Returns why no attempt was made to read a code object, for an event that happened at `time`.
     pub fn missing(&self, time: u64) -> Unnamed {
         match () {
             () if time < self.slow_until => Unnamed::Slow,
@@ -79,33 +81,34 @@ impl Functions {
         }
     }
 
-    /// Notes what was read.
+    /// Notes the result of reading a code object for an event that happened at `time`.
     pub fn add(&mut self, key: Key, result: &Result<Arc<Function>, Unnamed>, time: u64) {
         let of_function = result.as_ref().map_or(0, |function| bytes_of(function));
         let found = match result {
             Ok(function) => Found::Function(Arc::clone(function)),
             Err(reason) => Found::Failed { reason: *reason, until: time.saturating_add(FAILED_FOR) },
         };
-        // What failed before has no bytes of its own, and a function is not read again.
+        // A new key takes memory, an existing one takes no more. An existing entry is a failure, because a function
+        // that was read is not read again, so no memory of a function is freed here.
         if self.found.insert(key, found).is_none() {
             self.bytes += size_of::<(Key, Found)>();
         }
         self.bytes += of_function;
     }
 
-    /// Returns how much memory the functions take.
+    /// Returns how much memory the functions take, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets them all.
+    /// Forgets all functions and failures.
     pub fn clear(&mut self) {
         self.found = FxHashMap::default();
         self.bytes = 0;
     }
 }
 
-/// Returns how much memory a function takes.
+/// Returns how much memory a function takes, in bytes.
 fn bytes_of(function: &Function) -> usize {
     size_of::<Function>() + function.name.len() + function.file.len() + function.lines.len()
 }

@@ -1,4 +1,4 @@
-//! The processes that run an interpreter, and the functions that their frames belong to.
+//! The processes that run an interpreter, and the functions of their frames.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -23,22 +23,23 @@ use crate::symbol::{Mapping, maps};
 
 /// The maximum number of processes that are kept.
 const MOST_PROCESSES: usize = 1 << 14;
-/// The maximum number of ended processes among them.
+/// The maximum number of ended processes among the processes that are kept.
 const MOST_ENDED: usize = 1 << 10;
 /// The maximum memory for functions of all processes together, in bytes.
 const MOST_FUNCTION_BYTES: usize = 64 << 20;
-/// How much may be read of all processes.
+/// The limit on the bytes that are read from all processes together.
 const OF_ALL: Limit = Limit { at_once: 256 << 20, each_second: 128 << 20 };
-/// How long reads of all processes may let the run wait, in ns.
+/// The limit on the time for which the run waits for reads, in ns, for all processes together.
 const WAITS: Limit = Limit { at_once: 2_000_000_000, each_second: 200_000_000 };
-/// The shortest time for a read. Reads take less, unless the machine is very busy.
+/// The minimum time that a read gets. If less time is left of `WAITS`, nothing is read. Reads take less than this time,
+/// unless the machine is very busy.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-/// For how many times as long nothing is read of a process after a read that took too long.
+/// After a read that took too long, nothing is read from the process for this many times the time that the read got.
 const SLOW_FOR: u32 = 30;
 
 /// Tells BPF programs how to find the frames of a process. Callers pass an implementation that writes a BPF map.
 pub trait Publish: Send {
-    /// Publishes the walk of a process. `None` if the process has ended, or executes another program.
+    /// Publishes the walk of the process `pid`. `walk` is `None` if the process has ended, or executes another program.
     fn publish(&self, pid: u32, walk: Option<&Walk>);
 }
 
@@ -47,11 +48,11 @@ pub struct Interpreters {
     publish: Box<dyn Publish>,
     files: Files,
     reader: Reader,
-    /// How much may be read of all processes together.
+    /// The number of bytes that may still be read from all processes together.
     budget: Budget,
-    /// How long reads may still let the run wait, in ns.
+    /// The time for which the run may still wait for reads, in ns.
     waits: Budget,
-    /// Processes with an interpreter that cannot be read.
+    /// The processes whose interpreters cannot be read.
     refused: FxHashMap<u32, Refused>,
     processes: FxHashMap<u32, Interpreter>,
     /// The process ids in the order in which they were found. Some may no longer be in `processes`.
@@ -61,7 +62,7 @@ pub struct Interpreters {
     /// The memory of all functions, in bytes.
     function_bytes: usize,
     last: u32,
-    /// When processes changed, as far as records said.
+    /// The times at which processes changed, according to the records that were read so far.
     changes: Changes,
 }
 
@@ -77,10 +78,11 @@ struct Interpreter {
     build: Arc<Build>,
     /// The address in the process minus the address in the file.
     bias: u64,
-    /// When the process mapped it, or was created. 0 if it had it before the first event.
+    /// The time at which the process mapped the interpreter, or was created with it. 0 if the process had the
+    /// interpreter before the first event.
     since: u64,
-    /// The latest mapping since that may have an interpreter too, and its time. If the process has executed another program in between,
-    /// it has the interpreter of that program.
+    /// The latest mapping after `since` that may contain an interpreter, and its time. If it turns out that the process
+    /// executed another program before this mapping, the process runs the interpreter in the mapping.
     later: Option<(Mapping, u64)>,
     state: State,
     functions: Functions,
@@ -135,7 +137,8 @@ impl Interpreters {
 
     /// Notes that a process has mapped a file. Looks for an interpreter in the file if it is named like an interpreter.
     ///
-    /// This, [`Interpreters::forked`] and [`Interpreters::ended`] take the times of their records, which may come in any order.
+    /// `time` is the time of the record. Records may be read in any order, here and in [`Interpreters::forked`] and
+    /// [`Interpreters::ended`].
     pub fn mapped(&mut self, pid: u32, mapping: &Mapping, time: u64) {
         if !mapping.executable || !may_have_interpreter(&mapping.path) || time < self.changes.latest(pid) {
             return;
@@ -151,7 +154,8 @@ impl Interpreters {
         self.pass_on(pid);
     }
 
-    /// Gives the interpreter of a process to the children that it created since, whose forks were read before.
+    /// Gives the interpreter of a process to its children whose fork records were read before the interpreter was
+    /// known, and in turn to their children.
     fn pass_on(&mut self, parent: u32) {
         let mut parents = vec![parent];
         while let Some(parent) = parents.pop() {
@@ -164,7 +168,7 @@ impl Interpreters {
         }
     }
 
-    /// Looks for an interpreter in the mappings of a process that runs before the first event.
+    /// Looks for an interpreter in the mappings of a process that already runs at the first event.
     pub fn find(&mut self, pid: u32) {
         let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return };
         for map in maps::parse(&text).filter(|map| map.executable && may_have_interpreter(&map.path)) {
@@ -175,7 +179,8 @@ impl Interpreters {
         }
     }
 
-    /// Notes what was found in a file of a process. `None` if it is not an interpreter whose frames can be read.
+    /// Notes the result of looking for an interpreter in a file of a process. Returns `None` if the file contains no
+    /// interpreter whose frames can be read.
     fn note(&mut self, pid: u32, found: Result<MappedInterpreter, NotSupported>, since: u64) -> Option<()> {
         let added = found.and_then(|found| self.add(pid, found, since));
         if self.refused.len() >= MOST_PROCESSES {
@@ -183,7 +188,7 @@ impl Interpreters {
         }
         match added {
             Ok(()) => _ = self.refused.remove(&pid),
-            // The interpreter may be in another file.
+            // Another file of the process may contain the interpreter.
             Err(NotSupported::NoInterpreter) => {}
             Err(reason) => _ = self.refused.insert(pid, Refused { reason, since }),
         }
@@ -207,22 +212,23 @@ impl Interpreters {
             self.publish.publish(first, None);
             self.forget(first);
         }
-        // The list contains a process several times if other processes had its id before. Those entries are removed.
+        // The list contains the ids of processes that are no longer kept, and may contain an id several times. The ids
+        // of processes that are not kept are removed.
         if self.order.len() > 2 * MOST_PROCESSES {
             self.order.retain(|pid| self.processes.contains_key(pid));
         }
         Ok(())
     }
 
-    /// Notes that a process was created by fork. The child has a copy of the parent's memory, and so the same
+    /// Notes that a process was created by fork. The child has a copy of the parent's memory, so it has the same
     /// interpreter.
     pub fn forked(&mut self, parent: u32, child: u32, time: u64) {
         if self.changes.note(child, time) == Order::Late {
             return;
         }
-        // Ends an earlier process with the child's id.
+        // If an earlier process had the child's id, this process has ended.
         self.end(child, time);
-        // What the child has mapped since then may be known already.
+        // The record of a mapping that the child made after the fork may have been read before the record of the fork.
         let has_none = self.processes.get(&child).is_none_or(|known| !known.runs());
         let fork = Fork { parent, child, time };
         if !has_none {
@@ -234,7 +240,8 @@ impl Interpreters {
         }
     }
 
-    /// Gives the interpreter that a process had at a fork to the child. `None` if it had none.
+    /// Gives the interpreter that a process had at the time of a fork to the child. Returns `None` if the process had
+    /// no interpreter at that time.
     fn inherit(&mut self, Fork { parent, child, time }: Fork) -> Option<()> {
         let had = |known: &&Interpreter| known.ran_at(time);
         let refused = self.refused.get(&parent).filter(|refused| refused.since <= time);
@@ -245,7 +252,8 @@ impl Interpreters {
         let slow_until = known.functions.slow_until;
         let found = MappedInterpreter { build: Arc::clone(&known.build), bias: known.bias };
         self.note(child, Ok(found), time);
-        // Otherwise each child of a process that lets reads wait would take its time.
+        // The child takes over `slow_until`. Otherwise, if reads of a process take too long, reads of each of its
+        // children would take as long again.
         self.processes.entry(child).and_modify(|child| child.functions.slow_until = slow_until);
         Some(())
     }
@@ -257,7 +265,7 @@ impl Interpreters {
         }
     }
 
-    /// Ends what a process had before a time.
+    /// Notes that the interpreter that the process `pid` had before `time` no longer runs.
     fn end(&mut self, pid: u32, time: u64) {
         if self.refused.get(&pid).is_some_and(|refused| refused.since <= time) {
             self.refused.remove(&pid);
@@ -302,7 +310,8 @@ impl Interpreters {
         self.refused.get(&pid).map_or(Unnamed::NotKnown, |refused| Unnamed::NotSupported(refused.reason))
     }
 
-    /// Reads the functions of frames, unless they are known. `time` is that of their event.
+    /// Reads the functions of `frames` that are not known yet. `time` is the time of the event that contains the
+    /// frames.
     pub fn read(&mut self, pid: u32, number: u32, frames: impl Iterator<Item = InterpreterFrame>, time: u64) {
         let Interpreters { processes, reader, budget, waits, .. } = self;
         let is_asked = |known: &&mut Interpreter| known.number == number && known.runs();
@@ -338,13 +347,14 @@ impl Interpreters {
         if self.function_bytes > MOST_FUNCTION_BYTES
             && let Some(most) = self.processes.values_mut().max_by_key(bytes)
         {
-            // They are read again if the process still runs.
+            // The functions are read again when they are needed, if the process still runs.
             self.function_bytes -= most.functions.bytes();
             most.functions.clear();
         }
     }
 
-    /// Returns the function of a frame that was read, and the line of its instruction.
+    /// Returns the function of a frame, and the line of the frame's instruction. [`Interpreters::read`] must have read
+    /// the function. `time` is the time of the event.
     pub fn function(
         &mut self,
         pid: u32,
@@ -357,7 +367,7 @@ impl Interpreters {
         let found = functions.get(&Key::from(*frame), time);
         let unread = || if runs { functions.missing(time) } else { Unnamed::Ended };
         let function = found.ok_or_else(unread)??;
-        // Looking for a line takes about as long as reading the table of lines.
+        // The search for the line takes about as long as reading the table of lines, so it counts as such a read.
         if functions.budget.left(time) == 0 {
             return Err(Unnamed::TooMuch);
         }
@@ -377,7 +387,7 @@ mod tests {
     use super::*;
     use crate::runtime::WalkWord;
 
-    /// The biases of the interpreters that BPF programs are told, by process.
+    /// The biases of the interpreters that are published now, by process id.
     #[derive(Clone, Default)]
     struct Published(Arc<Mutex<BTreeMap<u32, u64>>>);
 
@@ -391,14 +401,14 @@ mod tests {
         }
     }
 
-    /// The address of the list of interpreters in the file.
+    /// The address of the pointer to the first interpreter state, as the file counts addresses.
     const HEAD: u64 = 0x4278;
 
     #[derive(Clone, Copy, Debug)]
     enum Change {
-        /// The process, and the address in units of a page.
+        /// The process id, and the address of the mapping in units of a page.
         Mapped(u32, u64),
-        /// The parent, and the child.
+        /// The ids of the parent and of the child.
         Forked(u32, u32),
         /// The process ends, or executes another program.
         Ended(u32),
@@ -418,7 +428,7 @@ mod tests {
         (interpreters, published)
     }
 
-    /// Returns the address of the interpreter of each process, in pages.
+    /// Returns the address of each process's interpreter, in units of a page.
     fn found<'a>(changes: impl Iterator<Item = &'a (u64, Change)>) -> BTreeMap<u32, u64> {
         let (mut interpreters, published) = interpreters();
         for &(time, change) in changes {
@@ -460,7 +470,7 @@ mod tests {
         check(&[Mapped(1, 5), Forked(1, 2), Ended(2)], &[(1, 5)]);
         // Python becomes another Python.
         check(&[Mapped(1, 5), Ended(1), Mapped(1, 7)], &[(1, 7)]);
-        // Workers, and workers of workers.
+        // Python forks workers, and a worker forks workers.
         check(&[Mapped(1, 5), Forked(1, 2), Forked(2, 3), Forked(1, 4)], &[(1, 5), (2, 5), (3, 5), (4, 5)]);
     }
 
@@ -488,7 +498,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Returns why a function of a process has no name, after an attempt to read it. There is no code object.
+    /// Returns why a function of a process has no name, after an attempt to read it. The process has no code object at
+    /// its address.
     fn reason(interpreters: &mut Interpreters, pid: u32, time: u64) -> Unnamed {
         let frame = InterpreterFrame { code: 8, instruction: 0, mark: 0, identity: [1, 2, 3] };
         let number = interpreters.processes[&pid].number;

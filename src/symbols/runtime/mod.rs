@@ -1,12 +1,12 @@
 //! Names of functions that an interpreter runs: which processes run an interpreter, how a BPF program finds the frames
 //! of a thread, and how frames get names.
 //!
-//! When an event happens, a BPF program reads only pointers ([`Walk`] says how). Names and lines are read from the
-//! process later. This is possible because the objects that contain them do not change. A frame that gets no name gets
-//! an [`Unnamed`], the reason.
+//! When an event happens, a BPF program reads only pointers. A [`Walk`] tells the program where they are. Names and
+//! lines are read from the process later. This is possible because the objects that contain them do not change. If a
+//! frame gets no name, an [`Unnamed`] is the reason.
 //!
-//! Support for another language is a module beside [`python`]. It makes a [`Walk`] of an ELF file, and [`Function`]s of
-//! objects in memory.
+//! Support for another language is a module beside [`python`]. The module creates a [`Walk`] from an ELF file, and
+//! [`Function`]s from objects in memory.
 
 mod budget;
 mod changes;
@@ -26,7 +26,7 @@ use thiserror::Error;
 
 /// The memory of a process.
 pub trait Memory {
-    /// Fills `to` with the bytes from an address on. Returns false if not all of them can be read.
+    /// Fills `to` with the bytes from `address` on. Returns false if not all of the bytes can be read.
     fn read(&self, address: u64, to: &mut [u8]) -> bool;
 
     /// Reads the word of 8 bytes at an address.
@@ -70,16 +70,16 @@ pub enum Unnamed {
     /// The memory of the process cannot be read now.
     #[error("the memory of the process cannot be read")]
     Unreadable,
-    /// So much was read of the process that nothing more is read now.
+    /// The limit on the bytes that are read from the process, or from all processes, is reached. More is read later.
     #[error("too many functions to read them now")]
     TooMuch,
-    /// The process lets reads wait.
+    /// An earlier read from the process took too long.
     #[error("reading the memory of the process takes too long")]
     Slow,
-    /// Other processes let reads wait.
+    /// Earlier reads from other processes took so long that no time is left for a read.
     #[error("no time is left for reads, because other processes let them wait")]
     Busy,
-    /// The memory of the code object was freed or used again since the event.
+    /// The memory of the code object was freed or reused after the event.
     #[error("the function was freed before its name was read")]
     Freed,
     /// The frame's memory was not readable when the event happened, for example because its page was swapped out.
@@ -88,7 +88,7 @@ pub enum Unnamed {
     /// The interpreter has no thread with the kernel's thread id.
     #[error("the interpreter does not list the thread")]
     NoThread,
-    /// The recording has no name for it.
+    /// The recording contains no name for the frame.
     #[error("the recording does not contain its name")]
     NotRecorded,
     /// The call chain has more frames than fit into a record.

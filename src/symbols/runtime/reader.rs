@@ -1,6 +1,7 @@
-//! Reads functions from the memory of processes, within a time limit. A process decides how long a read of its memory takes, for
-//! example by userfaultfd(2), and only the end of perf-prof ends a read that waits. So a thread of its own reads. If it does not
-//! answer in time, it is given up, and ends when the process lets it.
+//! Reads functions from the memory of processes, within a time limit. The process decides how long a read of its memory
+//! takes: with userfaultfd(2), it can let a read wait as long as it likes, and only the end of perf-prof ends the read.
+//! So the reads happen in a separate thread. If the thread does not answer in time, perf-prof stops waiting for it.
+//! Such a thread ends when the process lets the read continue.
 
 use std::{
     cell::Cell,
@@ -21,43 +22,44 @@ use super::{
     python::{self, Build},
 };
 
-/// The most threads that are given up and have not ended.
+/// The maximum number of threads that did not answer in time and have not ended yet.
 const MOST_GIVEN_UP: usize = 8;
-/// What a read costs beside its bytes: so many bytes could have been read meanwhile.
+/// The cost of a read in addition to its bytes: the number of bytes that could be copied in the time of the system
+/// call.
 const COST_OF_READ: u64 = 256;
 
-/// Functions of a process to read.
+/// A request to read functions of a process.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub pid: u32,
     pub build: Arc<Build>,
-    /// The distance between addresses in the process and in the interpreter's file.
+    /// The address in the process minus the address in the interpreter's file.
     pub bias: u64,
     pub keys: Vec<Key>,
-    /// What all reads may cost, in bytes. Functions after that are not read.
+    /// The limit on the cost of all reads, in bytes. When the limit is reached, the remaining functions are not read.
     pub most: u64,
 }
 
-/// What was read.
+/// The functions that were read for a request.
 #[derive(Debug)]
 pub struct Answer {
     pub functions: Vec<(Key, Result<Arc<Function>, Unnamed>)>,
-    /// What the reads cost, in bytes.
+    /// The cost of the reads, in bytes.
     pub cost: u64,
-    /// How long they took.
+    /// The time that the reads took.
     pub took: Duration,
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// The reads took too long.
+    /// The reads took longer than the caller allowed.
     Slow,
-    /// No thread can read, whatever the process does.
+    /// No time is left for a read, or no thread can make it. The process of the request is not the reason.
     Busy,
 }
 
-/// Reads functions.
+/// Reads functions in a separate thread.
 #[derive(Default)]
 pub struct Reader {
     thread: Option<ReaderThread>,
@@ -65,7 +67,7 @@ pub struct Reader {
 }
 
 struct ReaderThread {
-    /// The process that has the thread. A child that is forked later has none.
+    /// The id of the process that started the thread. After a fork, the child does not have the thread.
     of: u32,
     requests: Sender<Request>,
     answers: Receiver<Answer>,
@@ -73,11 +75,13 @@ struct ReaderThread {
 }
 
 impl Reader {
-    /// Reads functions, which may take as long as `longest`. On a busy machine, the thread may have to wait for a CPU.
+    /// Reads functions. Waits at most `longest` for the answer. On a busy machine, this includes the time for which the
+    /// thread waits for a CPU.
     pub fn read(&mut self, request: Request, longest: Duration) -> Result<Answer, NoAnswer> {
         let of = std::process::id();
         if self.thread.as_ref().is_some_and(|thread| thread.of != of) {
-            // A thread of the parent may have held a lock of these at the fork, so they are not dropped.
+            // This process is a forked child. The channels belong to a thread of the parent. They are not dropped,
+            // because that thread may have held one of their locks at the fork.
             mem::forget(mem::take(self));
         }
         self.given_up.retain(|thread| !thread.is_finished());
@@ -97,7 +101,7 @@ impl Reader {
 
 #[cfg(test)]
 impl Reader {
-    /// Returns a reader whose threads all wait, and what ends them when it is dropped.
+    /// Returns a reader whose threads all wait. Dropping the senders ends the threads.
     pub fn busy() -> (Reader, Vec<Sender<()>>) {
         let waiting = || {
             let (end, ends) = channel();
@@ -115,7 +119,7 @@ impl ReaderThread {
         let body = move || {
             signals::block_in_this_thread();
             let _own = OwnThread::enter();
-            // It ends when nobody waits for answers any more.
+            // The thread ends when the receiver of the answers has been dropped.
             let _ = requested.into_iter().try_for_each(|request| answer.send(read(request)));
         };
         let handle = thread::Builder::new().name("perf-prof-names".to_owned()).spawn(body).ok()?;
@@ -123,7 +127,7 @@ impl ReaderThread {
     }
 }
 
-/// The memory of a process, and what the reads of it cost.
+/// The memory of a process. Counts the cost of the reads, in bytes.
 struct Measured {
     pid: u32,
     cost: Cell<u64>,

@@ -29,15 +29,16 @@ pub enum WalkWord {
     Instruction,
     /// In a frame: the byte that distinguishes the kinds of frames: `is_entry` in 3.11, `owner` since 3.12.
     Mark,
-    /// In a code object: two adjacent pointers that identify it, to the name and to the table of lines.
+    /// In a code object: two adjacent pointers, to the name and to the table of lines. They identify the code object.
     Identity,
-    /// In a code object: the version, which differs between code objects if the interpreter numbers them.
+    /// In a code object: the version. If the interpreter numbers code objects, it differs between them.
     Version,
-    /// In a task of the kernel: its ids in all PID namespaces. 0 if this is not known.
+    /// In a task of the kernel: the pointer to the task's ids in all PID namespaces. The word is 0 if the offset is not
+    /// known.
     TaskPid,
-    /// In these ids: the level of the task's namespace.
+    /// In the structure that `TaskPid` points to: the level of the task's PID namespace.
     PidLevel,
-    /// In these ids: the id at each level.
+    /// In the structure that `TaskPid` points to: the array with the task's id at each level.
     PidNumbers,
 }
 
@@ -46,13 +47,15 @@ pub enum WalkWord {
 pub struct Walk([u64; Walk::WORDS]);
 
 impl Walk {
-    /// The number of words.
+    /// The number of words in a walk.
     pub const WORDS: usize = WalkWord::PidNumbers as usize + 1;
     /// The value of [`WalkWord::Holder`] if the thread itself contains the current frame.
     pub const ITSELF: u64 = u64::MAX;
-    /// The number of bytes that a BPF program reads of a frame. All offsets in a frame are below it.
+    /// The number of bytes that a BPF program reads of a frame. All offsets of fields in a frame are smaller than this
+    /// number.
     pub const FRAME_BYTES: usize = 80;
-    /// The number of bytes that a BPF program reads of a code object, from its version on. The pointers that identify it are among them.
+    /// The number of bytes that a BPF program reads of a code object, starting at its version. These bytes include the
+    /// two pointers that identify the code object.
     pub const CODE_BYTES: usize = 80;
 
     /// Creates a walk from its words. Returns `None` if a field of a frame is not aligned or beyond

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 /// Functions by address, with a memory limit.
 #[derive(Debug)]
 pub struct CodeMap {
-    /// By first address: the address after the function's last byte, and the name.
+    /// For each function, by its first address: the address after its last byte, and its name.
     functions: BTreeMap<u64, (u64, Arc<str>)>,
     bytes: usize,
     limit: usize,
@@ -75,8 +75,9 @@ impl CodeMap {
         self.dropped > 0
     }
 
-    /// Removes the functions that overlap a range. Functions in the map do not overlap each other. So the search starts
-    /// at the last function that starts before `end`. It ends at a function that ends at or before `start`.
+    /// Removes the functions that overlap the range from `start` to `end`. Functions in the map do not overlap each
+    /// other. So the search goes backwards from the last function that starts before `end`, and stops at a function
+    /// that ends at or before `start`.
     fn clear(&mut self, start: u64, end: u64) {
         while let Some((&at, &(old_end, _))) = self.functions.range(..end).next_back()
             && old_end > start

@@ -54,7 +54,7 @@ fn bounded(text: std::fmt::Arguments<'_>) -> Option<String> {
     Some(bounded.0)
 }
 
-/// A text of at most `LONGEST` bytes. Writing more fails.
+/// A text of at most `LONGEST` bytes. Writing a longer text fails.
 struct Bounded(String);
 
 impl std::fmt::Write for Bounded {

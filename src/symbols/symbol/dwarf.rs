@@ -15,13 +15,13 @@ use super::{
 pub struct Dwarf {
     pub(super) context: Context<Bytes>,
     sections: Arc<gimli::Dwarf<Bytes>>,
-    /// The size of the sections in bytes.
+    /// The size of the debug sections in bytes.
     bytes: usize,
     /// The weight of the units that `addr2line` has read, or will read for the next address.
     weight: Weight,
 }
 
-/// A function at an address: the function of the code, or one that was inlined there.
+/// A function at an address: the function that contains the address, or a function that was inlined there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DwarfFrame {
     /// The mangled name, or the name in the source if DWARF contains no mangled name.
@@ -30,16 +30,16 @@ pub struct DwarfFrame {
     pub file: Option<String>,
     /// The line number; 0 for code that belongs to no line.
     pub line: Option<u32>,
-    /// The address of the first instruction. If the function's code consists of several ranges, the start of the range
-    /// that contains the looked-up address. `None` for inlined functions.
+    /// The address of the function's first instruction. If the function's code consists of several ranges, it is the
+    /// start of the range that contains the looked-up address. `None` for inlined functions.
     pub start: Option<u64>,
 }
 
 /// The maximum number of frames that are returned for an address. Undamaged DWARF nests fewer inlined functions.
 const DEPTH: usize = 256;
 
-/// The limit does not count this many bytes of parsed data. The parsed data of a small program with a single unit takes
-/// less.
+/// The number of bytes of parsed data that the memory limit does not count. The parsed data of a small program with a
+/// single unit takes less.
 const UNCOUNTED: usize = 64 << 10;
 
 impl Dwarf {
@@ -75,8 +75,8 @@ impl Dwarf {
         Ok(Self { context: Context::from_arc_dwarf(Arc::clone(&sections))?, sections, bytes, weight })
     }
 
-    /// Returns the memory that debug sections of this size take, in bytes. The parsed data takes half of the size in
-    /// addition; this was measured with large binaries.
+    /// Returns the memory that debug sections of the size `sections` take, in bytes. The data that is parsed from them
+    /// takes half of their size in addition, as measured with large binaries.
     pub fn in_memory(sections: u64) -> u64 {
         sections.saturating_add(sections / 2)
     }
@@ -91,7 +91,7 @@ impl Dwarf {
     /// `addr2line` parses this data.
     pub(super) fn weigh(&self, address: u64) -> Result<(), DwarfError> {
         match self.weight.add_address(&self.sections, address) {
-            // Damaged DWARF is no error here, because `addr2line` stops at the same place.
+            // Damaged DWARF is no error here, because `addr2line` stops at the damage too.
             Ok(()) | Err(WeightError::Damaged(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }

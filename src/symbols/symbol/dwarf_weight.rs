@@ -1,9 +1,9 @@
-//! Weighs DWARF: computes how much memory `addr2line` will take for it. This happens before `addr2line` reads the
-//! DWARF.
+//! Weighs DWARF: computes how much memory `addr2line` will take for it, before `addr2line` reads the DWARF.
 //!
 //! Any number of units and functions may refer to the same abbreviations, ranges, line programs and strings, and
 //! `addr2line` copies these for each reference. So a file of a few KiB may take gigabytes, and the size of its sections
-//! is no bound. Everything that is read has a weight. So the limit also bounds the time that reading takes.
+//! is no bound. Everything that `addr2line` reads has a weight, so a limit on the weight also bounds the time that
+//! reading takes.
 
 use std::cell::Cell;
 
@@ -63,7 +63,7 @@ pub(super) struct Weight {
 #[derive(Debug)]
 struct UnitWeight {
     header: UnitHeader<Bytes>,
-    /// Whether the unit's lines are already part of the total, and whether its functions are.
+    /// Whether the unit's lines are already part of the total. `functions` says the same about its functions.
     lines: Cell<bool>,
     functions: Cell<bool>,
 }
@@ -73,14 +73,14 @@ struct UnitWeight {
 struct UnitRange {
     begin: u64,
     end: u64,
-    /// The lowest `begin` among this range and the ranges after it.
+    /// The lowest `begin` of this range and of all ranges after it.
     lowest: u64,
     unit: usize,
 }
 
 impl Weight {
-    /// Weighs the data that `addr2line` reads at the start: the units and their ranges. Fails if it weighs more than
-    /// `limit`.
+    /// Weighs the data that `addr2line` reads at the start: the units and their ranges. Fails if this data weighs more
+    /// than `limit`.
     pub fn new(dwarf: &Dwarf, limit: usize) -> Result<Self, WeightError> {
         let longest = [longest_string(&dwarf.debug_str), longest_string(&dwarf.debug_line_str)];
         let longest = longest.into_iter().max().unwrap_or(0).max(longest_string(&dwarf.debug_info));
@@ -171,8 +171,9 @@ impl Weight {
         if let Some(AttributeValue::DebugLineRef(at)) = root.attr_value(gimli::DW_AT_stmt_list)
             && let Some(length) = line_header_length(dwarf.debug_line.reader(), at.0)
         {
-            // Each file and directory takes at least one byte of the header. So the header's size bounds their number
-            // before the header is read. Afterwards their actual number is counted.
+            // Each file and directory takes at least one byte of the header. So the size of the header bounds the
+            // number of files and directories before the header is read. After the header was read, their actual number
+            // is counted.
             let most = length.saturating_mul(size_of::<gimli::FileEntry<Bytes>>());
             if self.total.get().saturating_add(most) > self.limit {
                 return Err(WeightError::TooHeavy);
@@ -196,7 +197,7 @@ impl Weight {
                 Ok(_) => self.add(ABBREVIATION)?,
                 Err(_) => return Ok(Parsed::No),
             }
-            // The tag, and whether there are children.
+            // Skips the tag, and the byte that says whether the entry has children.
             if input.read_uleb128().and_then(|_| input.read_u8()).is_err() {
                 return Ok(Parsed::No);
             }
@@ -213,7 +214,8 @@ impl Weight {
         }
     }
 
-    /// Adds the ranges of a unit. If the unit has none, `addr2line` takes the ranges from the unit's line program.
+    /// Adds the address ranges of a unit. If the unit has no ranges, `addr2line` takes them from the unit's line
+    /// program.
     fn add_ranges(&mut self, dwarf: &Dwarf, unit: &Unit, number: usize) -> Result<(), WeightError> {
         let mut entries = unit.entries();
         let Ok(Some(root)) = entries.next_dfs() else { return Ok(()) };

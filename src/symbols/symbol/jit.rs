@@ -1,5 +1,5 @@
 //! Finds functions that processes generated at run time. Processes write the names of these functions to jitdumps or
-//! perf maps. Jitdumps are searched first.
+//! perf maps. A function is searched in the jitdumps first.
 
 use std::{
     fs::{self, File},
@@ -19,8 +19,8 @@ use super::{Reason, jitdump::JitDump, mapping_history::TimedMapping, open::open,
 const PROCESSES_LIMIT: usize = 64;
 /// The maximum number of jitdump files of a process. Each library that generates code has its own file.
 const DUMPS_LIMIT: usize = 3;
-/// The minimum time between two checks whether a file has grown: the first constant applies if no function is known at
-/// the address, the second otherwise.
+/// The minimum time between two checks whether a file has grown: `RECHECK_IF_MISSING` if no function is known at the
+/// address, `RECHECK` otherwise.
 const RECHECK_IF_MISSING: Duration = Duration::from_millis(20);
 const RECHECK: Duration = Duration::from_secs(1);
 /// Additional time until the next check, for each byte that the last check read. So a large file that always changes
@@ -38,7 +38,7 @@ pub struct Jit {
 #[derive(Debug)]
 struct Process {
     map: PerfMap,
-    /// The perf map, if it was found. It stays open to be read after the process has exited.
+    /// The perf map, if it was found. The file stays open, so that it can be read after the process has exited.
     file: Option<File>,
     dumps: Vec<(u64, File, JitDump)>,
     looked: Option<Instant>,
@@ -51,8 +51,8 @@ impl Jit {
         Self { processes: FxHashMap::default(), clock: 0, limit }
     }
 
-    /// Returns the function that contains an address: its addresses and its name. `image` is the time at which the
-    /// process's current image started. `dumps` returns the jitdump files that the process has mapped.
+    /// Returns the function that contains an address: the range of its addresses, and its name. `image` is the time at
+    /// which the process's current image started. `dumps` returns the jitdump files that the process has mapped.
     pub fn lookup(
         &mut self,
         pid: u32,
@@ -122,7 +122,7 @@ impl Process {
             }
         }
         for (_, file, dump) in &mut self.dumps {
-            // Of a damaged file, the functions before the damage are used.
+            // If the file is damaged, the functions before the damage are used.
             let _ = dump.update(file);
         }
         // The path is opened again, because the process may have written a new file. But if the process has exited, the
@@ -165,12 +165,12 @@ enum MapOwner {
 /// The possible paths and owners of a process's perf map.
 struct PerfMapPaths {
     paths: Vec<(PathBuf, MapOwner)>,
-    /// The ids of the users that the file may belong to.
+    /// The ids of the users to whom the perf map may belong.
     owners: Vec<u32>,
 }
 
-/// Returns the paths at which a process may have written its perf map. The path is in the mount namespace of the
-/// process. It contains the process id in the process's own PID namespace.
+/// Returns the paths at which a process may have written its perf map, and the users to whom the file may belong. The
+/// path is in the mount namespace of the process. The path contains the process id in the process's own PID namespace.
 ///
 /// Everybody may write to /tmp, so another user may have written a file with this name. The file has to belong to root,
 /// to the user of perf-prof, or to a user of the process. perf also checks the owner.
@@ -186,7 +186,7 @@ fn perf_map_paths(pid: u32) -> PerfMapPaths {
     if status.is_empty() {
         paths.push((format!("/tmp/perf-{pid}.map").into(), MapOwner::Exited));
     }
-    // The real, effective, saved and file system user ids of the process.
+    // The line contains the real, effective, saved and file system user ids of the process.
     let users = line("Uid:").split_whitespace().filter_map(|user| user.parse().ok());
     PerfMapPaths { paths, owners: [0, process::effective_user()].into_iter().chain(users).collect() }
 }

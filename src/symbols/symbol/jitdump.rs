@@ -10,14 +10,14 @@ use super::code_map::CodeMap;
 
 /// The magic number at the start of the file, "JiTD".
 const MAGIC: u32 = 0x4a69_5444;
-/// The types of the records that contain the addresses of code (`JIT_CODE_*`).
+/// The types of the records that contain the addresses of code (`JIT_CODE_LOAD` and `JIT_CODE_MOVE`).
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
 /// The maximum number of bytes that are read from a record. The code after the name is not needed.
 const HEAD_LIMIT: usize = 16 << 10;
-/// The number of bytes that are read at once. A block contains many records without code.
+/// The number of bytes that are read at once. Many records without code fit into this number.
 const BLOCK: usize = 64 << 10;
-/// The maximum number of bytes that one update reads. The next update continues there.
+/// The maximum number of bytes that one update reads. The next update continues after these bytes.
 pub const UPDATE_LIMIT: u64 = 16 << 20;
 /// The maximum number of records that are read from a file.
 const RECORDS_LIMIT: u64 = 1 << 24;
@@ -68,7 +68,7 @@ impl JitDump {
         self.read(size, |bytes, at| fill(bytes, at, |bytes, at| file.read_at(bytes, at)))
     }
 
-    /// Updates like [`JitDump::update`], from `bytes` as the whole contents of the file.
+    /// Updates like [`JitDump::update`]. `bytes` is the whole contents of the file.
     pub fn update_from(&mut self, bytes: &[u8]) -> bool {
         let read = |into: &mut [u8], at: u64| {
             let rest = bytes.get(at as usize..).unwrap_or_default();
@@ -89,7 +89,7 @@ impl JitDump {
         }
         let Some(order) = self.order else { return Ok(false) };
         let begin = self.at;
-        // The offset of `block` in the file, and its size.
+        // `start` is the offset of `block` in the file, and `filled` is the number of bytes in `block`.
         let (mut start, mut filled) = (0, 0);
         while self.at.saturating_add(PREFIX as u64) <= size && self.records < RECORDS_LIMIT {
             let mut into = self.at.saturating_sub(start) as usize;

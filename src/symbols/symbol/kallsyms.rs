@@ -7,15 +7,16 @@ use super::{Extent, Reason};
 /// The kernel's symbols by address.
 #[derive(Debug)]
 pub struct Kallsyms {
-    /// Sorted by address. Symbols with equal addresses stay in the order of the text.
+    /// The symbols, sorted by address. Symbols with equal addresses stay in the order of the text.
     entries: Vec<Entry>,
     /// All names, one after the other without separators. The letter of the symbol's type precedes each name.
     names: String,
     modules: Vec<String>,
     /// The addresses of the symbols in `BOUNDS`.
     bounds: HashMap<&'static str, u64>,
-    /// The address ranges of the kernel itself. An address outside of them can only get the name of a symbol of a
-    /// module. Empty if the text does not show the ranges, and then addresses are not restricted.
+    /// The address ranges of the kernel itself. An address outside of these ranges can only get the name of a symbol of
+    /// a module. If the text does not show the ranges, the list is empty, and an address can get the name of any
+    /// symbol.
     kernel: Vec<(u64, u64)>,
     /// The symbols that perf would use. They are selected at the first lookup.
     of_perf: OnceLock<PerfSymbols>,
@@ -103,7 +104,7 @@ impl Kallsyms {
         let mut hidden = false;
         for (address, letter, name, module) in text.lines().filter_map(line) {
             hidden |= address == 0;
-            // The assembler's own symbols of modules are skipped, as in the kernel's lookups (is_mapping_symbol()).
+            // The assembler's own symbols in modules are skipped, as in the kernel's lookups (is_mapping_symbol()).
             if address == 0 || (module.is_some() && (name.starts_with(".L") || name.starts_with('$'))) {
                 continue;
             }
@@ -128,8 +129,8 @@ impl Kallsyms {
             return Err(if hidden { Reason::AddressesHidden } else { Reason::NoSymbols });
         }
         symbols.kernel = kernel_text(&symbols.bounds);
-        // The sort is stable: the first symbol at an address stays first. The kernel uses it too: in get_symbol_pos()
-        // for the kernel itself, and in find_kallsyms_symbol() for modules.
+        // The sort is stable, so the first symbol at an address stays first. The kernel uses the first symbol too: in
+        // get_symbol_pos() for the kernel itself, and in find_kallsyms_symbol() for modules.
         symbols.entries.sort_by_key(|entry| entry.address);
         Ok(symbols)
     }
@@ -139,7 +140,8 @@ impl Kallsyms {
         self.entries.len()
     }
 
-    /// Returns whether there are no symbols. It is always false, because parsing fails for a text without symbols.
+    /// Returns whether there are no symbols. The result is always false, because parsing fails for a text without
+    /// symbols.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -178,7 +180,7 @@ impl Kallsyms {
     /// Returns the symbol that perf chooses for an address (`__dso__load_kallsyms()` in `tools/perf/util/symbol.c`).
     /// perf uses only some types of symbols. Of several symbols at one address, perf uses the last one in the text. The
     /// other symbols at the address get the size 0, because perf computes a symbol's size from the start of the next
-    /// one (`symbols__fixup_end()` and `choose_best_symbol()`).
+    /// symbol (`symbols__fixup_end()` and `choose_best_symbol()`).
     pub fn lookup_as_perf(&self, address: u64) -> Option<PerfSymbol<'_>> {
         let of_perf = self.of_perf();
         let next = of_perf.entries.partition_point(|&at| self.entries[at as usize].address <= address);
@@ -224,7 +226,8 @@ impl Kallsyms {
     fn perf_end(&self, entry: &Entry, next: Option<&u32>) -> u64 {
         let rounded = |address: u64| address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         match next.map(|&at| &self.entries[at as usize]) {
-            // The gap between the kernel and its modules may be large. The kernel's last symbol does not fill it.
+            // The gap between the kernel and its modules may be large, so the kernel's last symbol does not extend over
+            // it.
             Some(next) if (next.module == KERNEL) != (entry.module == KERNEL) => {
                 rounded(entry.address.saturating_add(PAGE))
             }
@@ -234,7 +237,7 @@ impl Kallsyms {
     }
 
     fn letter(&self, entry: &Entry) -> u8 {
-        // The letter takes one byte, because `line` replaces letters that are not ASCII.
+        // The letter before the name takes one byte, because `line` replaces letters that are not ASCII.
         (entry.name as usize).checked_sub(1).and_then(|at| self.names.as_bytes().get(at)).copied().unwrap_or(b'?')
     }
 
@@ -330,8 +333,8 @@ mod tests {
         }
     }
 
-    /// perf takes the last symbol at an address, ignores some types of symbols, and lets the kernel's last symbol have
-    /// no fixed end.
+    /// perf takes the last symbol at an address, ignores some types of symbols, and lets the kernel's last symbol end
+    /// at the end of a page.
     #[test]
     fn lookups_as_perf() {
         let text = LIST.replace("ffffffff81000100 T", "ffffffff81000080 R constant\nffffffff81000100 W");

@@ -36,7 +36,7 @@ pub struct Module {
     end: u64,
     /// The module's name in brackets, for example `[kvm]`.
     name: Box<str>,
-    /// The name that perf shows: the path of its file if the file is listed, otherwise the name in brackets.
+    /// The name that perf shows: the path of the module's file if the file is listed, otherwise the name in brackets.
     dso: Arc<str>,
 }
 
@@ -100,8 +100,9 @@ impl KernelCode {
         (!self.kernel.is_empty()).then_some((self.kernel.start, self.kernel.end))
     }
 
-    /// Returns the name that perf shows for the code at an address. `symbol` is `None` if no function is known there.
-    /// Otherwise it is the module of the function in kallsyms, and `Some(None)` means the kernel itself.
+    /// Returns the name that perf shows for the code at an address. `symbol` is `None` if no function is known at the
+    /// address. Otherwise `symbol` contains the module of the function in kallsyms, and `Some(None)` means the kernel
+    /// itself.
     pub fn dso(&self, addr: u64, symbol: Option<Option<&str>>) -> Arc<str> {
         // A BPF program may have been loaded at the address of an unloaded module.
         let is_generated = |module: &str| module == "bpf" || module.starts_with("__builtin__");

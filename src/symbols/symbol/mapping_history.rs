@@ -12,7 +12,7 @@ use super::{
 /// A file that a process has mapped. All mappings of the file refer to the same object.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// The number of the file, which is unique.
+    /// The unique number of the file.
     pub id: u64,
     /// The properties that distinguish the file from others.
     pub key: FileKey,
@@ -35,7 +35,7 @@ impl MappedFile {
 pub struct FileKey {
     /// The path as the process sees it.
     pub path: std::path::PathBuf,
-    /// The device: major, minor.
+    /// The major and the minor number of the device.
     pub device: (u32, u32),
     /// The inode number; 0 if not known.
     pub inode: u64,
@@ -77,21 +77,21 @@ impl FileKey {
 /// A mapping, and the time at which it was made.
 #[derive(Clone, Debug)]
 pub struct TimedMapping {
-    /// The time at which the mapping was made, in ns. For a mapping from /proc/PID/maps, the time at which the
+    /// The time at which the mapping was made, in ns. For a mapping from /proc/PID/maps, it is the time at which the
     /// process's image started.
     pub time: u64,
-    /// The first address.
+    /// The first address of the mapping.
     pub start: u64,
-    /// The address after the last one.
+    /// The address after the last address of the mapping.
     pub end: u64,
     /// The offset in the file at which the mapping starts, in bytes.
     pub file_offset: u64,
-    /// The file.
+    /// The file that is mapped.
     pub file: Arc<MappedFile>,
 }
 
 impl TimedMapping {
-    /// Returns whether the mapping has an address in this range.
+    /// Returns whether the mapping contains an address of the range from `start` to `end`.
     pub fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start < end && start < self.end
     }
@@ -100,12 +100,12 @@ impl TimedMapping {
 /// The program that a process executes between two calls of exec, with the program's mappings.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Unique among all images of all processes. If earlier mappings of the image turn out to be wrong, the image gets
-    /// a new id, because results are cached by the id.
+    /// The id, which is unique among all images of all processes. If earlier mappings of the image turn out to be
+    /// wrong, the image gets a new id, because results are cached by the id.
     pub id: u64,
-    /// The time at which the image started, in ns.
+    /// The time at which the process started to execute the image, in ns.
     pub start: u64,
-    /// The mappings, sorted by time. After a fork, child and parent share the list until one of them changes its
+    /// The mappings, sorted by time. After a fork, child and parent share the list until one of the two changes its
     /// mappings.
     pub mappings: Arc<Mappings>,
     /// When /proc/PID/maps was last read for this image.
@@ -128,7 +128,8 @@ pub enum ImageOrigin {
 pub struct MappingAt {
     /// The mapping.
     pub mapping: TimedMapping,
-    /// The time at which another mapping replaces this one at the address, in ns. `u64::MAX` if none does.
+    /// The time at which another mapping replaces this mapping at the address, in ns. `u64::MAX` if no mapping replaces
+    /// it.
     pub until: u64,
     /// The file mapping that `mapping` has replaced, if `mapping` is anonymous. A process that moves a file's code to
     /// huge pages replaces the mapping in this way.
@@ -139,8 +140,8 @@ pub struct MappingAt {
 /// huge pages of this level.
 const HUGE: u64 = 2 << 20;
 
-/// The maximum number of mappings in an image, more than processes need for code. If there are more, the oldest are
-/// dropped.
+/// The maximum number of mappings in an image. Processes need fewer mappings for code. If there are more, the oldest
+/// are dropped.
 const MAPPINGS_LIMIT: usize = 1 << 16;
 
 impl Image {
@@ -182,9 +183,9 @@ impl Image {
         replaces
     }
 
-    /// Adds the mappings that /proc/PID/maps shows now. Keeps earlier mappings and the times of known mappings, because
-    /// the file shows neither. Returns two values: whether a mapping was new, and whether a new mapping overlaps an
-    /// earlier one that is not anonymous.
+    /// Adds the mappings that /proc/PID/maps shows now. Earlier mappings and the times of known mappings are kept,
+    /// because /proc/PID/maps does not show them. Returns two values: whether a mapping was new, and whether a new
+    /// mapping overlaps an earlier mapping that is not anonymous.
     pub fn merge(&mut self, current: Vec<TimedMapping>) -> (bool, bool) {
         // The mappings in /proc/PID/maps do not overlap each other.
         if self.mappings.is_empty() && current.len() <= MAPPINGS_LIMIT {
@@ -222,7 +223,8 @@ impl Image {
     pub fn locate(&self, address: u64, time: u64) -> Option<MappingAt> {
         let covering = self.mappings.overlapping(address, address.checked_add(1)?);
         let later = self.mappings.partition_point(|other| other.time <= time);
-        // Mappings from one read of /proc/PID/maps have equal times. The last of them is used.
+        // Mappings from one read of /proc/PID/maps have equal times. Of several mappings with equal times, the last one
+        // is used.
         let at = covering.before(later).next().or_else(|| covering.starting_at(later).next())?;
         let until = covering.starting_at(later.max(at + 1)).next().map_or(u64::MAX, |next| self.mappings[next].time);
         let known = &self.mappings[at];
@@ -230,9 +232,9 @@ impl Image {
         Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
     }
 
-    /// Cuts a mapping to the part around `address` that later mappings have not replaced by `time`. Lowers `until` to the
-    /// time when the next mapping replaces a part of it. As in perf, a mapping that replaces the middle of another
-    /// mapping leaves two parts of it.
+    /// Cuts `found` to the part around `address` that later mappings have not replaced by `time`. Lowers `until` to the
+    /// time when the next mapping replaces a part of it. As in perf, if a mapping replaces the middle of another
+    /// mapping, two parts of the other mapping are left.
     pub fn cut(&self, found: &mut MappingAt, address: u64, time: u64) {
         let MappingAt { mapping, until, .. } = found;
         let (mut start, mut end) = (mapping.start, mapping.end);
@@ -271,7 +273,7 @@ impl Image {
 /// A process.
 #[derive(Debug)]
 pub struct Process {
-    /// Sorted by start; never empty.
+    /// The images, sorted by `start`. The list is never empty.
     pub images: Vec<Image>,
     /// The time at which the main thread exited, in ns. `None` if no exit was reported, or if the process did something
     /// after the reported exit.
@@ -296,7 +298,8 @@ impl Process {
         self.images.iter().rposition(|image| image.start <= time).unwrap_or(0)
     }
 
-    /// Returns the mapping that contained `address` before the exec that started the image of `time`.
+    /// Finds the exec that started the image that the process executed at `time`. Returns the mapping that contained
+    /// `address` before this exec.
     ///
     /// A sample during the exec has the user registers of the caller, although the caller's mappings are gone. The
     /// kernel first reports the new comm in begin_new_exec(), then maps the program, and sets the registers last
@@ -314,14 +317,14 @@ impl Process {
     }
 
     /// Adds an image, unless an image with the same start exists. Records of the new image's mappings may precede the
-    /// record of its exec. Such mappings were added to the previous image, with times that are not before the start of
-    /// the new image. They are moved to the new image, and the previous image gets the id `renewed`.
+    /// record of its exec. These mappings were added to the previous image, although their times are not before the
+    /// start of the new image. They are moved to the new image, and the previous image gets the id `renewed`.
     pub fn add_image(&mut self, mut image: Image, renewed: u64) {
         let at = self.images.partition_point(|other| other.start <= image.start);
         if at > 0 && self.images[at - 1].start == image.start && image.start != 0 {
             return;
         }
-        // If the start of the new image is not known, neither is it known which mappings belong to it.
+        // If the start of the new image is not known, it is not known either which mappings belong to the image.
         let before = if image.start == 0 { None } else { self.images[..at].last_mut() };
         if let Some(before) = before {
             let own = before.mappings.partition_point(|known| known.time < image.start);

@@ -19,12 +19,13 @@ pub struct Mappings {
     index: Option<Index>,
 }
 
-/// Positions by size class and first address. The size class is the number of the highest bit that is set in the size.
-/// So a mapping of class `c` that overlaps a range starts less than `2 << c` bytes before the range.
+/// The positions of mappings, by size class and first address. The size class of a mapping is the number of the highest
+/// bit that is set in its size. So a mapping of class `c` that overlaps a range starts less than `2 << c` bytes before
+/// the range.
 #[derive(Clone, Debug, Default)]
 struct Index {
     places: BTreeSet<(u32, u64, usize)>,
-    /// One bit for each size class that has a mapping.
+    /// A mask of the size classes that have a mapping.
     classes: u64,
 }
 
@@ -91,8 +92,8 @@ impl Mappings {
 
 /// The mappings that overlap a range, by their positions in the list.
 ///
-/// There may be very many, for example all files that a process has mapped at one address, one after the other. So a
-/// search starts at the position that the caller needs, and ends where the caller stops reading.
+/// A range may overlap very many mappings, for example all files that a process has mapped at one address, one after
+/// the other. So a search starts at the position that the caller needs, and ends where the caller stops reading.
 pub struct Overlapping<'a> {
     list: &'a [TimedMapping],
     range: (u64, u64),

@@ -20,7 +20,7 @@ pub struct Object {
     /// The path as the process sees it.
     path: PathBuf,
     search: DebugSearch,
-    /// The separate debug file with its path. `None` before the search, `Some(None)` if there is no such file.
+    /// The separate debug file and its path. `None` before the search, `Some(None)` if the search found no such file.
     debug: Option<Option<(PathBuf, Elf)>>,
     symbols: Option<Result<Symbols, Reason>>,
     /// Whether `symbols` is the complete symbol table, or only the symbols for dynamic linking.
@@ -44,7 +44,7 @@ enum SymbolTable {
 pub struct NamedFunction {
     /// The function's name.
     pub name: Arc<str>,
-    /// The address at which it starts, as the file's headers count addresses.
+    /// The address at which the function starts, as the file's headers count addresses.
     pub start: u64,
     /// The function's extent in the symbol table.
     pub extent: Extent,
@@ -74,7 +74,7 @@ impl Object {
         self.elf.image()
     }
 
-    /// Returns the bytes of its separate debug file, if there is one.
+    /// Returns the bytes of the binary's separate debug file, if there is one.
     pub fn debug_image(&mut self) -> Option<super::CodeImage> {
         self.find_debug();
         self.debug.as_ref()?.as_ref()?.1.image().ok()
@@ -153,8 +153,8 @@ impl Object {
         Extent { start, end: start.saturating_add(extent.end.saturating_sub(extent.start)), ..extent }
     }
 
-    /// Looks up the function in DWARF, for addresses that no symbol covers. This happens, for example, if only the
-    /// symbol table was removed from the file.
+    /// Looks up the function in DWARF, for addresses that no symbol covers. No symbol covers an address, for example,
+    /// if only the symbol table was removed from the file.
     fn name_from_dwarf(&mut self, address: u64, style: Demangle, limit: usize) -> Option<NamedFunction> {
         let outer = self.frames(address, limit).ok()?.pop()?;
         let start = outer.start.unwrap_or(address);
@@ -172,7 +172,7 @@ impl Object {
             self.dwarf = Some(self.read_dwarf(limit));
         }
         match self.frames_from_dwarf(address) {
-            // DWARF that was parsed for other addresses fills the memory. It is dropped, so that only the DWARF for
+            // The DWARF that was parsed for other addresses fills the memory. It is dropped, so that only the DWARF for
             // this address is parsed again.
             Err(Reason::TooLarge { .. }) if !is_new && matches!(self.dwarf, Some(Ok(_))) => {
                 self.dwarf = None;

@@ -26,8 +26,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Objects {
     objects: FxHashMap<u64, Entry>,
     by_key: FxHashMap<BinaryIdentity, u64>,
-    /// By the id of a mapped file: the id of its object. If there is no object, the reason, and the time of the last
-    /// attempt to open the file.
+    /// The result of opening each file, by the id of the mapped file: the id of its object, or the reason why it could
+    /// not be opened and the time of the last attempt.
     by_file: FxHashMap<u64, Result<u64, (Reason, Instant)>>,
     ids: u64,
     clock: u64,
@@ -103,8 +103,8 @@ impl Objects {
     /// Returns the id of the object for the file of a mapping, for [`Objects::with_object`]. Opens the file if it is
     /// not open.
     pub fn object_id(&mut self, pid: u32, known: &TimedMapping) -> Result<u64, Reason> {
-        // The vdso has the same name in all processes, and so the same file id. But a 32-bit process has a different
-        // vdso.
+        // The vdso has the same name in all processes, so it has the same file id in all processes. But a 32-bit
+        // process has a different vdso.
         if known.file.backing == Backing::Vdso && !vdso::is_ours(known.start, known.end) {
             return Err(Reason::OtherVdso);
         }
@@ -218,9 +218,9 @@ impl Objects {
         }
     }
 
-    /// Calls `ask` with an object and the memory limit. The object may read its file. Afterwards, if all objects
-    /// together take too much memory, other objects are unloaded or closed. This object stays, because it is likely to
-    /// be used next, and its own memory is within the limit.
+    /// Calls `ask` with the object `id` and the memory limit. The object may read its file. Afterwards, if all objects
+    /// together take too much memory, other objects are unloaded or closed. The object `id` stays, because it is likely
+    /// to be used next, and its own memory is within the limit.
     pub fn with_object<R>(&mut self, id: u64, ask: impl FnOnce(&mut Object, usize) -> R) -> Option<R> {
         self.clock += 1;
         let limit = self.limit;

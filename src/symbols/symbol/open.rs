@@ -20,16 +20,17 @@ use super::{Reason, mapping_history::TimedMapping};
 pub struct OpenedFile {
     /// The file.
     pub file: File,
-    /// The root directory of the process, as a prefix for absolute paths. Empty if it cannot be accessed.
+    /// The root directory of the process, as a prefix for absolute paths. Empty if the root directory cannot be
+    /// accessed.
     pub root: PathBuf,
 }
 
-/// A range of a process's addresses with a file.
+/// A range of a process's addresses, and the file that is mapped there.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedRange<'a> {
-    /// The first address.
+    /// The first address of the range.
     pub start: u64,
-    /// The address after the last one.
+    /// The address after the last address of the range.
     pub end: u64,
     /// The path of the file as the process sees it.
     pub path: &'a Path,
@@ -43,7 +44,7 @@ pub fn open(pid: u32, known: &TimedMapping) -> Result<OpenedFile, Reason> {
     open_mapped(pid, &MappedRange { start, end, path: &known.file.key.path, inode: known.file.key.inode })
 }
 
-/// Opens the file of a range.
+/// Opens the file that is mapped in a range. The process may have exited since it mapped the file.
 pub fn open_mapped(pid: u32, known: &MappedRange<'_>) -> Result<OpenedFile, Reason> {
     // procfs shows no root and no mapped files of a main thread that has exited, although other threads of the process
     // may still run.
@@ -78,9 +79,9 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Returns whether `file` is the mapped file, by its inode number. Every file is accepted if the mapping only contains
-/// a build id, and the caller compares the build id later. Every file is also accepted on file systems whose inode
-/// numbers in memory maps differ from those of `stat`.
+/// Returns whether `file` is the mapped file, judging by its inode number. Two kinds of files are always accepted:
+/// files of mappings that contain only a build id, because the caller compares the build id later, and files on file
+/// systems whose inode numbers in memory maps differ from those of `stat`.
 fn is_mapped_file(file: &File, known: &MappedRange<'_>) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
     known.inode == 0 || metadata.ino() == known.inode || file::inodes(file) == InodeNumbers::OfOtherFiles

@@ -11,13 +11,13 @@ use super::code_map::CodeMap;
 
 /// The maximum number of bytes that are read from a file. Another program writes the file, so it may contain anything.
 pub const READ_LIMIT: u64 = 256 << 20;
-/// The maximum number of bytes that one update reads. The next update continues there.
+/// The maximum number of bytes that one update reads. The next update continues after these bytes.
 pub const UPDATE_LIMIT: u64 = 16 << 20;
 /// The maximum length of a line, in bytes. Longer lines are skipped.
 const LINE_LIMIT: usize = 16 << 10;
 
-/// The number of bytes before the current position that each update compares with the file. If they differ, the file
-/// was rewritten.
+/// The number of bytes before the current position that each update compares with the file. If the bytes differ, the
+/// file was rewritten.
 const TAIL: u64 = 256;
 
 /// A perf map, as far as it has been read.
@@ -25,7 +25,7 @@ const TAIL: u64 = 256;
 pub struct PerfMap {
     /// The functions in the file.
     pub code: CodeMap,
-    /// How far the file has been read, in bytes.
+    /// The number of bytes from the start of the file that were read.
     at: u64,
     /// The last bytes before `at`, at most `TAIL`.
     tail: Vec<u8>,
@@ -59,8 +59,8 @@ impl PerfMap {
         let begin = self.at;
         self.at += read(&mut input.take(more), &mut self.code)?;
         self.last_read = more;
-        // If the part ends within a line, the next update starts at this line. If the part contains no whole line, it
-        // is skipped.
+        // If the bytes that were read end within a line, the next update starts at this line. If they contain no whole
+        // line, they are skipped.
         if more == UPDATE_LIMIT && self.at == begin {
             self.at += more;
         }

@@ -1,5 +1,5 @@
-//! Finds the mapping that contained an address of a process at a time. The mappings come from side-band records, and
-//! missing ones from /proc/PID/maps. This module does not read the mapped files.
+//! Finds the mapping that contained an address of a process at a time. The mappings come from side-band records.
+//! Missing mappings come from /proc/PID/maps. This module does not read the mapped files.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,8 @@ use super::{
 
 /// The maximum number of exited processes that are kept. The least recently used processes are dropped first.
 const EXITED_LIMIT: usize = 4096;
-/// The maximum number of mappings that are kept for all exited processes together. They take about 16 MiB.
+/// The maximum number of mappings that are kept for all exited processes together. This many mappings take about 16
+/// MiB.
 const EXITED_MAPPINGS_LIMIT: usize = 1 << 18;
 /// The maximum memory for the mappings of all processes and for their files, in bytes. Usually they take far less: 24
 /// MB for 10,000 processes with 60 mappings each, if no two processes share a list.
@@ -90,7 +91,7 @@ impl Processes {
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
-        // The exact number: shared lists count once, and dropped lists do not count.
+        // This number is exact: shared lists count once, and dropped lists do not count.
         let lists = shared_lists(&self.processes);
         self.files.retain(|_, file| Arc::strong_count(file) > 1);
         let files: usize = self.files.values().map(|file| file.bytes()).sum();
@@ -99,8 +100,8 @@ impl Processes {
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
-        // A quarter of the limit is freed in addition, so that this happens rarely. The memory of the files is divided
-        // equally among the mappings.
+        // A quarter of the limit is freed in addition, so that mappings are dropped rarely. The memory of the files is
+        // divided equally among the mappings.
         let wanted = MAPPING_BYTES_LIMIT - MAPPING_BYTES_LIMIT / 4;
         let count = lengths.iter().sum::<usize>() as u128 * wanted as u128 / self.mapping_bytes as u128;
         let most = most_for_each(lengths, count as usize);
@@ -139,8 +140,8 @@ impl Processes {
         }
     }
 
-    /// Notes that a process was created (PERF_RECORD_FORK in which pid and ppid differ). It starts with the mappings of
-    /// its parent.
+    /// Notes that a process was created (PERF_RECORD_FORK in which pid and ppid differ). The new process starts with
+    /// the mappings of its parent.
     pub fn forked(&mut self, ppid: u32, pid: u32, time: u64) {
         if ppid == pid {
             return;
@@ -196,7 +197,7 @@ impl Processes {
     }
 
     /// Reads the current mappings of a process from /proc/PID/maps. Returns whether a mapping was new. `locate` calls
-    /// it if an address is in no known mapping.
+    /// this method if no known mapping contains an address.
     pub fn read(&mut self, pid: u32) -> bool {
         if self.whose == ProcessOrigin::Recording {
             return false;
@@ -204,7 +205,7 @@ impl Processes {
         let text = self.maps(pid);
         let mappings: Vec<Mapping> = maps::parse(&text).filter(|mapping| mapping.executable).collect();
         if mappings.is_empty() && !self.processes.contains_key(&pid) {
-            // A kernel thread, or a process that no longer exists. Neither is kept.
+            // The process is a kernel thread, or no longer exists. It is not kept.
             return false;
         }
         let begin = self.entry(pid).images.last().map_or(0, |image| image.start);
@@ -223,8 +224,8 @@ impl Processes {
     }
 
     /// Returns the text of /proc/PID/maps. After the main thread has exited, this file is empty, and only
-    /// /proc/TID/maps of another thread shows the mappings. So if the main thread is known to have exited but the file
-    /// is not empty, it belongs to another process with the same pid.
+    /// /proc/TID/maps of another thread shows the mappings. So if the main thread is known to have exited but
+    /// /proc/PID/maps is not empty, it belongs to another process with the same pid.
     fn maps(&self, pid: u32) -> Vec<u8> {
         let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         if text.is_empty() {
@@ -244,8 +245,8 @@ impl Processes {
         }
     }
 
-    /// Returns the mapping that contained `address` in a process at `time`. If the program at that time had no such
-    /// mapping, returns the mapping of the program before the exec.
+    /// Returns the mapping that contained `address` in a process at `time`. If the program that ran at `time` had no
+    /// such mapping, returns the mapping of the program that ran before the exec.
     pub fn locate(&mut self, pid: u32, address: u64, time: u64) -> Result<MappingAt, Reason> {
         if let Some(mut found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
             if self.data == Data::Yes
@@ -380,8 +381,8 @@ fn shared_lists(processes: &FxHashMap<u32, Process>) -> FxHashMap<usize, Arc<Map
     images.map(|image| (Arc::as_ptr(&image.mappings) as usize, Arc::clone(&image.mappings))).collect()
 }
 
-/// Returns the greatest length `n` for which the lists have at most `total` entries together if longer lists are cut to
-/// `n`.
+/// Returns the greatest length `n` for which the lists have at most `total` entries together, if every list longer than
+/// `n` is cut to `n` entries.
 fn most_for_each(mut lengths: Vec<usize>, total: usize) -> usize {
     lengths.sort_unstable();
     let mut left = total;
@@ -421,7 +422,7 @@ mod tests {
         files + lists.values().map(|list| list.len()).sum::<usize>() * MAPPING_BYTES
     }
 
-    /// As in perf, a new mapping in the middle of an earlier one leaves two parts of it.
+    /// As in perf, if a mapping replaces the middle of an earlier mapping, two parts of the earlier mapping are left.
     #[test]
     fn mappings_of_data_are_found_if_they_are_kept() {
         let of = |start: u64, end: u64, executable| Mapping { end, executable, ..mapping(start, "/lib") };
@@ -467,7 +468,7 @@ mod tests {
             assert!(exact(&processes) <= processes.mapping_bytes, "{child}");
         }
         assert!(processes.mapping_bytes <= MAPPING_BYTES_LIMIT && exact(&processes) <= MAPPING_BYTES_LIMIT);
-        // The newest mapping of each process is kept, and all mappings of the process with few.
+        // Of each process, the newest mapping is kept. Of the process with few mappings, all mappings are kept.
         assert!((3..203).all(|child| processes.locate(child, 1 << 40, 1000).is_ok()));
         assert!(processes.locate(1, 0x5000, 1000).is_ok());
     }

@@ -80,7 +80,7 @@ pub enum Reason {
         /// The file's path.
         path: String,
     },
-    /// No function of the file contains the address.
+    /// The file contains no function with the address.
     #[error("{path} has no function at this address")]
     NoFunction {
         /// The file's path.

@@ -1,7 +1,7 @@
-//! Finds the binaries of a recording by their build ids. The path does not identify a binary, because the file there
-//! may be another version now. The pid does not help either, because another process may have it now. If the recording
-//! contains no build id for a file, a file with the same inode is accepted if it was not changed after the recording
-//! started.
+//! Finds the binaries of a recording by their build ids. The path does not identify a binary, because another version
+//! of the file may be at the path now. The pid does not help either, because another process may have the pid now. If
+//! the recording contains no build id for a file, a file with the same inode is accepted if it was not changed after
+//! the recording started.
 
 use std::{
     collections::HashMap,
@@ -37,8 +37,8 @@ pub struct RecordedBinaries {
 }
 
 impl RecordedBinaries {
-    /// Returns the build id of the file of a mapping. A removed file is listed with the suffix "(deleted)", because a
-    /// newer file may be listed under the path alone.
+    /// Returns the build id of the file of a mapping. The recording lists a removed file with the suffix "(deleted)",
+    /// because it may list a newer file under the path alone.
     pub(super) fn build_id(&self, known: &TimedMapping) -> Option<Arc<[u8]>> {
         let key = &known.file.key;
         key.build_id.as_deref().map(Arc::from).or_else(|| self.build_ids.get(Path::new(&*known.file.dso)).cloned())
@@ -50,7 +50,7 @@ impl RecordedBinaries {
         let build_id = self.build_id(known);
         if known.file.backing == Backing::Vdso {
             // The kernel never reports the build id of the vdso, because the vdso is no file (perf_event_mmap_event()
-            // in kernel/events/core.c). perf writes it to its recordings.
+            // in kernel/events/core.c). perf writes the build id of the vdso to its recordings.
             let own = vdso::read()?;
             return match build_id {
                 Some(id) if own.build_id.as_deref() == Some(&*id) => Ok(own),
@@ -71,7 +71,8 @@ impl RecordedBinaries {
     }
 
     /// Opens the mapped file, if it is still at its path and was not written since the recording started. On some file
-    /// systems, memory maps show other device and inode numbers than `stat`, and files are not recognized.
+    /// systems, memory maps show other device and inode numbers than `stat`. Files on these file systems are not
+    /// recognized.
     fn same_file(&self, key: &FileKey) -> Option<File> {
         let begin = self.begin?;
         if key.inode == 0 || key.deleted {
@@ -81,8 +82,8 @@ impl RecordedBinaries {
         let metadata = file.metadata().ok()?;
         let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         let is_it = (device, metadata.ino()) == (key.device, key.inode) && latest_change(&metadata) < i128::from(begin);
-        // A recorder that reads the mapping from /proc/PID/maps writes 0 as the generation. Then generations are not
-        // compared.
+        // A recorder that reads the mapping from /proc/PID/maps writes 0 as the generation. In this case, generations
+        // are not compared.
         let again = |generation| key.generation != 0 && u64::from(generation) != key.generation;
         (is_it && !file::generation(&file).is_some_and(again)).then_some(file)
     }
@@ -115,8 +116,8 @@ impl RecordedBinaries {
 }
 
 /// Returns the latest time at which a file may have been changed, in ns since the Unix epoch: the time in the metadata,
-/// plus one step of the clock for file times. This clock advances with each timer tick, at least 100 times per second.
-/// A time without a fraction of a second may come from a file system with steps of two seconds.
+/// plus one step of the clock that the kernel uses for file times. This clock advances with each timer tick, at least
+/// 100 times per second. A time without a fraction of a second may come from a file system with steps of two seconds.
 fn latest_change(file: &Metadata) -> i128 {
     const NANOS: i128 = 1_000_000_000;
     let step = if file.ctime_nsec() == 0 { 2 * NANOS } else { NANOS / 100 };
@@ -168,7 +169,7 @@ mod tests {
         let removed = format!("{shown} (deleted)");
         assert_eq!(open(false, &shown, None), Ok(()));
         assert!(open(true, &shown, None).unwrap_err().contains(&removed));
-        // Files with the same build id are the same binary.
+        // A file with the recorded build id is accepted, because files with the same build id are the same binary.
         assert_eq!(open(true, &removed, None), Ok(()));
         assert_eq!(open(true, "/x", Some(&build_id)), Ok(()));
         assert!(open(true, &shown, Some(&[7; 20])).is_err());

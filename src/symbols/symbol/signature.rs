@@ -1,5 +1,5 @@
 //! The parameters of a function and the kind of its result, from DWARF. This module does not know in which registers
-//! they are passed.
+//! the parameters and the result are passed.
 
 use gimli::{AttributeValue, DebuggingInformationEntry, UnitRef, constants as dw};
 use gimli::{EndianArcSlice, Reader as _};
@@ -8,7 +8,8 @@ use super::dwarf::Dwarf;
 
 type Reader = EndianArcSlice<gimli::RunTimeEndian>;
 type Entry = DebuggingInformationEntry<Reader>;
-/// A callback for the value of an attribute. It also gets the unit that references in the value are relative to.
+/// A callback for the value of an attribute. The callback also gets the unit that references in the value are relative
+/// to.
 type OnValue<'a, T> = dyn for<'u> FnMut(UnitRef<'u, Reader>, AttributeValue<Reader>) -> Option<T> + 'a;
 
 /// The parameters and the result of a function.
@@ -25,7 +26,7 @@ pub struct Signature {
 pub struct Parameter {
     /// The parameter's name; `None` if it has no name.
     pub name: Option<String>,
-    /// The kind of its value.
+    /// The kind of the parameter's value.
     pub kind: ValueKind,
 }
 
@@ -36,7 +37,7 @@ pub enum ValueKind {
     Integer {
         /// The size in bytes: 1, 2, 4 or 8.
         size: u8,
-        /// Whether it can be negative.
+        /// Whether the value can be negative.
         signed: bool,
     },
     /// An address.
@@ -89,8 +90,8 @@ fn signature(unit: UnitRef<'_, Reader>, function: &Entry) -> Signature {
     Signature { parameters, result: kind(unit, function, MOST_TYPES) }
 }
 
-/// Calls `work` with an attribute of an entry. If the entry lacks the attribute, the attribute of its origin is used:
-/// an entry for a function's code refers to the entry of its declaration.
+/// Calls `work` with the value of an attribute of an entry. If the entry lacks the attribute, the attribute of its
+/// origin is used: the entry for a function's code refers to the entry of the function's declaration.
 fn attribute<T>(
     unit: UnitRef<'_, Reader>,
     entry: &Entry,

@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::OnceLock};
 
-/// A slot that is empty, or contains the first value that was stored in it. Copying and comparing the surrounding value
-/// ignore it: a copied slot is empty, and all slots are equal.
+/// A slot that is empty, or contains the first value that was stored in it. When the value that contains the slot is
+/// copied or compared, the contents of the slot are ignored: a copied slot is empty, and all slots are equal.
 pub struct Slot<T>(OnceLock<T>);
 
 impl<T> Slot<T> {

@@ -23,8 +23,8 @@ use super::{
 pub enum AddressKind {
     /// The instruction that was executed.
     Instruction,
-    /// A return address, which is the instruction after a call. It may be in the next function: the call is the last
-    /// instruction of its function if the called function never returns.
+    /// A return address, which is the instruction after a call. The return address may be in the next function: if the
+    /// called function never returns, the call is the last instruction of its own function.
     Return,
 }
 
@@ -51,7 +51,7 @@ pub struct Resolved<D = ()> {
     /// With `Inline::Yes`: the functions that were inlined at this address into the function `symbol`, innermost first.
     pub inlined: Vec<InlinedFrame>,
     /// With `Inline::Yes`: the name of the function `symbol` in DWARF. The symbol table may contain several names for
-    /// the function, so its name may differ.
+    /// the function, so the name in `symbol` may be another one.
     pub source_name: Option<Arc<str>>,
     /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, the line is in the function
     /// `symbol`, and `inlined` contains the lines in the inlined functions. With `Inline::No`, the line is in the
@@ -64,9 +64,9 @@ pub struct Resolved<D = ()> {
 /// The range and the contents of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// The first address.
+    /// The first address of the mapping.
     pub start: u64,
-    /// The address after the last one.
+    /// The address after the last address of the mapping.
     pub end: u64,
     /// The contents of the mapping.
     pub contents: Contents,
@@ -101,15 +101,15 @@ pub struct Symbolizer<D = ()> {
     processes: Processes,
     objects: Objects,
     jit: Jit,
-    /// Cached results by image id, address and kind of address, each with the range of times in which it is valid. When
-    /// `young` is full, it replaces `old`. A result in `old` that is used again moves to `young`, so that it is not
-    /// dropped.
+    /// The cached results by image id, address and kind of address, each with the range of times in which it is valid.
+    /// When `young` is full, it replaces `old`. A result in `old` that is used again moves to `young`, so that it is
+    /// not dropped.
     young: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
     old: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
-    /// The estimated memory of each of the two generations, in bytes.
+    /// The estimated memory of the results in `young` and in `old`, in bytes.
     young_bytes: usize,
     old_bytes: usize,
-    /// The maximum memory of each of the two generations, in bytes.
+    /// The maximum memory of the results in `young`, and of the results in `old`, in bytes.
     results_limit: usize,
     nameless: UnnamedFrames,
     /// The dso `[unknown]`, which all results of addresses without a mapping share.
@@ -138,10 +138,10 @@ impl<D> Resolved<D> {
     }
 }
 
-/// The estimated memory of a result in bytes, without the text of its names. It includes the entry in the table, and
+/// The estimated memory of a result in bytes, without the text of its names. This includes the entry in the table, and
 /// the data in the slot (frames for a script).
 const RESULT: usize = 1024;
-/// Estimated memory per inlined function in bytes, without the text of its name.
+/// The estimated memory of an inlined function in a result in bytes, without the text of its name.
 const INLINED: usize = 96;
 
 impl Symbolizer {
@@ -190,7 +190,7 @@ impl<D> Symbolizer<D> {
         self.jit.forget(pid);
     }
 
-    /// Returns the numbers of frames without a name, by the recorded files that are missing on this machine.
+    /// Returns the numbers of frames without a name, for each recorded file that is missing on this machine.
     pub fn unnamed_frames(&self) -> &UnnamedFrames {
         &self.nameless
     }
@@ -221,8 +221,8 @@ impl<D> Symbolizer<D> {
         self.resolve(pid, address, time, kind)
     }
 
-    /// Returns the source file and line of an address, or the reason why they are not known. `Options::inline` and
-    /// `Options::srcline` have no effect.
+    /// Returns the source file and line of an address, or the reason why they are not known. The result does not depend
+    /// on `Options::inline` and `Options::srcline`.
     pub fn srcline(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Result<(Arc<str>, u32), Reason> {
         let frames = self.source_frames(pid, address, time, kind)?;
         let innermost = frames.into_iter().next();
@@ -425,7 +425,7 @@ fn line(frame: Option<&InlinedFrame>) -> Option<(Arc<str>, u32)> {
     Some((Arc::clone(&frame.file), frame.line))
 }
 
-/// Returns the mapping of the file that contains the code. If the process moved the code to huge pages, this is the
+/// Returns the mapping of the file that contains the code. If the process moved the code to huge pages, it is the
 /// earlier file mapping.
 fn mapping_with_code(found: &MappingAt) -> &TimedMapping {
     found.replaced_file_mapping.as_ref().unwrap_or(&found.mapping)

@@ -7,12 +7,12 @@ use rustc_hash::FxHashMap;
 
 use super::Reason;
 
-/// The numbers of frames without a name, by file.
+/// The number of frames without a name, for each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnnamedFrames {
-    /// By path, the number of frames in files for which the recording contains no build id.
+    /// By path: the number of frames, for files for which the recording contains no build id.
     no_build_id: FxHashMap<String, u64>,
-    /// By path, the number of frames in files for which this machine contains no file with the recorded build id.
+    /// By path: the number of frames, for files whose recorded build id no file on this machine has.
     missing_file: FxHashMap<String, u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The vdso, the library that the kernel maps into every process. All 64-bit processes have the same one, so it is read
-//! from this process.
+//! The vdso, the library that the kernel maps into every process. All 64-bit processes have the same vdso, so it is
+//! read from this process.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use super::{
     maps::{self, Backing, Mapping},
 };
 
-/// The largest vdso that is read, in bytes.
+/// The maximum size of a vdso that is read, in bytes.
 const SIZE_LIMIT: u64 = 1 << 20;
 
 /// Returns whether the vdso of another process, at these addresses, is the same as the vdso of this process. A 32-bit

@@ -9,7 +9,7 @@ pub struct Arch {
     pub name: &'static str,
     /// The registers to sample (`sample_regs_user`): one bit per register, numbered as in `asm/perf_regs.h`.
     pub sample_regs_user: u64,
-    /// `e_machine` of its ELF files.
+    /// The value of `e_machine` in ELF files for the processor.
     pub(super) machine: Machine,
     /// The register numbers of the stack pointer (`sp`), the frame pointer (`fp`) and the instruction pointer (`pc`).
     pub(super) sp: u16,
@@ -18,7 +18,7 @@ pub struct Arch {
     /// Where a call stores its return address.
     pub(super) link: Link,
     /// The registers that a function preserves for its caller, and the register of the return address. Unwinding
-    /// restores all of them.
+    /// restores all of these registers.
     pub(super) kept: &'static [u16],
     /// The DWARF number of each register, indexed by its number in perf. `None` if the register is not tracked.
     from_perf: &'static [Option<u16>],
@@ -41,11 +41,11 @@ pub(super) const KEPT: usize = 12;
 /// The number of registers that are tracked. x86-64 has 17; AArch64 has 31, the stack pointer and the program counter.
 pub(super) const REGISTERS: usize = 33;
 
-/// DWARF's register numbers come from figure 3.36 of the System V ABI's supplement. perf's come from
-/// arch/x86/include/uapi/asm/perf_regs.h.
+/// DWARF's register numbers come from figure 3.36 of the supplement to the System V ABI. perf's register numbers come
+/// from arch/x86/include/uapi/asm/perf_regs.h.
 static X86_64: Arch = Arch {
     name: "x86_64",
-    // AX to IP and R8 to R15, without the flags and the segment registers.
+    // The registers AX to IP and R8 to R15, without the flags and the segment registers.
     sample_regs_user: 0xff_01ff,
     machine: EM_X86_64,
     sp: 7,
@@ -71,8 +71,8 @@ static X86_64: Arch = Arch {
     code_mask: u64::MAX,
 };
 
-/// DWARF's register numbers come from the document about DWARF for AArch64. perf's, from
-/// arch/arm64/include/uapi/asm/perf_regs.h, are equal.
+/// DWARF's register numbers come from the document about DWARF for AArch64. perf's register numbers are equal
+/// (arch/arm64/include/uapi/asm/perf_regs.h).
 static AARCH64: Arch = Arch {
     name: "aarch64",
     sample_regs_user: (1 << 33) - 1,
@@ -203,8 +203,8 @@ mod tests {
             assert!(arch.kept.len() <= KEPT && arch.kept.iter().all(|&kept| registers.get(kept).is_some()));
             (0..REGISTERS as u16).filter_map(|register| registers.get(register)).collect::<Vec<_>>()
         };
-        // Expected: rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip. The values are the numbers of PERF_REG_X86_AX, _DX,
-        // _CX, _BX and so on.
+        // The expected order is rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip. The values are the numbers of
+        // PERF_REG_X86_AX, _DX, _CX, _BX and so on.
         assert_eq!(of(&X86_64), [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 8]);
         assert_eq!(of(&AARCH64), (0..33).collect::<Vec<_>>());
     }
@@ -216,7 +216,7 @@ mod tests {
         assert!(all(2).are_64_bit(arch));
         assert!(!all(1).are_64_bit(arch) && !all(0).are_64_bit(arch));
         assert!(!Registers::from_perf(arch, 2, 0x7f, 0..64).are_64_bit(arch));
-        // There are fewer values than bits.
+        // The sample has fewer values than bits in the mask.
         assert!(!Registers::from_perf(arch, 2, arch.sample_regs_user, 0..3).are_64_bit(arch));
     }
 }

@@ -10,8 +10,8 @@ use super::{
     rule::{Context, Entry, Rule, Rules, TableRow},
 };
 
-/// The number of bytes that a file without readable unwind information counts. Such a file is cached, so that it is not
-/// opened again for each address.
+/// The number of bytes that the cache counts for a file without readable unwind information. The cache contains such
+/// files so that they are not opened again for each address.
 const EMPTY: usize = 256;
 
 /// The minimum time between two attempts to open a file that could not be opened. A later attempt may succeed: the
@@ -25,9 +25,9 @@ pub(super) struct Cache {
     files: HashMap<FileKey, CachedFile>,
     bytes: usize,
     limit: usize,
-    /// The number of lookups so far. It serves as a clock, to find the least recently used file.
+    /// The number of lookups so far. This number serves as a clock, to find the least recently used file.
     uses: u64,
-    /// The number of files that were read so far. It gives each reading a unique number.
+    /// The number of files that were read so far. Each reading of a file gets its unique number from this counter.
     reads: u64,
     recent: Vec<RecentRule>,
     context: Context,
@@ -36,7 +36,7 @@ pub(super) struct Cache {
 /// The cached unwind information of a file.
 #[derive(Debug)]
 struct CachedFile {
-    /// A unique number. If the file is read again, it gets a new number.
+    /// The unique number of this reading of the file. If the file is read again, it gets a new number.
     number: u64,
     used: u64,
     bytes: usize,
@@ -61,7 +61,7 @@ struct RecentRule {
     rule: Result<Rule, Missing>,
 }
 
-/// The number of recently used rules in the cache. They are enough for a few hundred stacks.
+/// The number of recently used rules in the cache, enough for a few hundred stacks.
 const RECENT: usize = 1 << 12;
 
 impl Cache {
@@ -137,7 +137,7 @@ impl Cache {
         self.make_room(bytes);
         self.reads += 1;
         self.bytes += bytes;
-        // The number is new, so that cached rules from the previous reading are not used.
+        // The file has a new number, so that cached rules from the previous reading are not used.
         let known = CachedFile { number: self.reads, used: self.uses, bytes, read: Instant::now(), own, debug: None };
         if let Some(before) = self.files.insert(key, known) {
             self.bytes -= before.bytes;
@@ -168,8 +168,8 @@ impl Cache {
         debug.rule(self.arch, at, &mut self.context).map_err(|_| missing)
     }
 
-    /// Removes the least recently used files if there is no room for `bytes` more bytes. It then frees a quarter of the
-    /// limit in addition, so that this happens rarely.
+    /// Removes the least recently used files if there is no room for `bytes` more bytes. If files are removed, a
+    /// quarter of the limit is freed in addition, so that this happens rarely.
     fn make_room(&mut self, bytes: usize) {
         if self.bytes.saturating_add(bytes) <= self.limit {
             return;

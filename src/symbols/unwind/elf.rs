@@ -15,7 +15,7 @@ pub(super) struct Elf {
     /// The loaded segments of the file. Segments with code come first.
     segments: Vec<Segment>,
     /// The addresses of `.text` and `.got`, as the file counts addresses. Pointers in the unwind sections may be
-    /// relative to them.
+    /// relative to these addresses.
     pub(super) text: u64,
     pub(super) got: u64,
     pub(super) eh_frame: Option<Section>,
@@ -49,7 +49,7 @@ impl Elf {
         Ok(elf)
     }
 
-    /// Finds the sections by name. A file without section names has none.
+    /// Finds the sections by name. In a file without section names, none is found.
     fn find_by_names(&mut self, file: &File, limit: u64) {
         for section in &file.sections {
             let address = section.address;
@@ -83,8 +83,8 @@ impl Elf {
     }
 
     /// Finds `.eh_frame_hdr` through the program headers, as the C library does at run time. The pointer in
-    /// `.eh_frame_hdr` leads to `.eh_frame`. The program headers do not show where `.eh_frame` ends, so it is read to
-    /// the end of its segment.
+    /// `.eh_frame_hdr` leads to `.eh_frame`. The program headers do not show where `.eh_frame` ends. So everything up
+    /// to the end of its segment is read.
     fn find_by_program_headers(&mut self, file: &File, limit: u64) -> Option<()> {
         let mut read = |address, offset, size| {
             if size > limit {

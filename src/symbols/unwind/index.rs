@@ -1,12 +1,12 @@
-//! Finds the entry for an address in an unwind section. It uses the table that the linker wrote, or creates a table. It
-//! does not interpret the entries.
+//! Finds the entry for an address in an unwind section. This module uses the table that the linker wrote, or creates a
+//! table. It does not interpret the entries.
 
 use gimli::{BaseAddresses, CieOrFde, Reader, UnwindOffset, UnwindSection};
 
 use super::elf::Section;
 
-/// An index of the entries in an unwind section. For each address, it finds the only entry that may cover it. The
-/// caller has to check whether the entry does.
+/// An index of the entries in an unwind section. For each address, the index finds the only entry that may cover the
+/// address. The caller has to check whether the entry covers the address.
 #[derive(Debug)]
 pub(super) enum Index {
     /// The table in `.eh_frame_hdr`, in the form that linkers write.
@@ -24,7 +24,7 @@ pub(super) enum Index {
 /// (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`), a count of 4 bytes (`udata4`), and a table of 4-byte values relative to the
 /// section (`datarel | sdata4`). Linkers write no other format.
 const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-/// The offset of the table in the section, in bytes: after the format, the pointer and the count.
+/// The offset of the table in `.eh_frame_hdr`, in bytes: the size of the format, the pointer and the count before it.
 const TABLE: usize = 12;
 const ROW: usize = 8;
 

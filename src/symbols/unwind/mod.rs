@@ -2,8 +2,8 @@
 //!
 //! The rules come from `.eh_frame` (through `.eh_frame_hdr` if the file contains it) or `.debug_frame`, and from
 //! separate debug files. If none of these sections covers an address, the frame pointer is tried. All registers that a
-//! function preserves for its caller are restored, and DWARF expressions may read the stack. Code that realigns its
-//! stack, the trampolines of the dynamic linker and signal frames need this.
+//! function preserves for its caller are restored, and DWARF expressions may read the stack. This is necessary for code
+//! that realigns its stack, for the trampolines of the dynamic linker and for signal frames.
 //!
 //! This module parses with `gimli`, and uses no existing unwinder. The well-maintained unwinder `framehop` follows
 //! three registers, refuses expressions that read memory, and silently continues by the frame pointer when its rules
@@ -43,7 +43,7 @@ pub enum Ended {
     /// The next frame is beyond the end of the copied stack.
     #[error("the stack is larger than its copy; use a larger SIZE in --call-graph dwarf,SIZE")]
     StackEnds,
-    /// There is no unwind information for the code at an address, and the code does not use frame pointers.
+    /// There is no unwind information for the code at `address`, and the code does not use frame pointers.
     #[error("cannot unwind at {address:#x}: {why}")]
     NoUnwindInfo {
         /// The address of the last frame.
@@ -51,7 +51,7 @@ pub enum Ended {
         /// What is missing.
         why: Missing,
     },
-    /// The caller's frame that the rules gave is impossible.
+    /// The rules gave a caller's frame that is impossible.
     #[error("the frame at {address:#x} has no valid caller")]
     BadFrame {
         /// The address of the last frame.
@@ -94,7 +94,7 @@ pub enum Missing {
     NoEntry,
 }
 
-/// Unwinds stacks. It caches the unwind information of files, which all processes that map a file share.
+/// Unwinds stacks. Caches the unwind information of files, which all processes that map a file share.
 #[derive(Debug)]
 pub struct Unwinder {
     arch: Option<&'static Arch>,
@@ -113,7 +113,7 @@ impl Unwinder {
         Unwinder { arch, cache: arch.map(|arch| Cache::new(arch, cache_bytes)) }
     }
 
-    /// Returns the processor whose stacks are unwound. `None` if none can be unwound.
+    /// Returns the processor whose stacks are unwound. `None` if no stacks can be unwound.
     pub fn arch(&self) -> Option<&'static Arch> {
         self.arch
     }
@@ -143,7 +143,8 @@ impl Unwinder {
         let stack = Stack { start: registers.get(arch.sp).unwrap_or(0), bytes: stack };
         let (mut registers, mut pc_kind) = (*registers, PcKind::Exact);
         let mut mapping: Option<Mapping> = None;
-        // Nothing was mapped at a frame's address, so this address cannot be code. Unwinding ends with this result.
+        // The result if nothing is mapped at the address of the next frame. This address cannot be code, so unwinding
+        // ends.
         let mut dead_end = None;
         // Whether a frame pointer was followed in code whose file cannot be read.
         let mut has_frame_pointers = false;
@@ -183,8 +184,8 @@ impl Unwinder {
             has_frame_pointers |= is_unread && caller.is_ok();
             registers = match caller {
                 Ok(caller) => caller,
-                // Code whose file cannot be read may not use frame pointers. Then a frame pointer of 0 does not show
-                // the first frame.
+                // Code whose file cannot be read may not use frame pointers. In such code, a frame pointer of 0 does
+                // not mark the first frame.
                 Err(NoCaller::Root) if is_unread && !has_frame_pointers => return ended,
                 Err(NoCaller::Root) => return Ended::Root,
                 Err(NoCaller::StackEnds) => return Ended::StackEnds,

@@ -43,8 +43,8 @@ pub(super) struct Offsets {
     pub(super) register: u8,
     pub(super) frame: FrameKind,
     pub(super) offset: i32,
-    /// For each register in `Arch::kept`, where it was saved, in words of 8 bytes from the frame's address. `SAME` if
-    /// it was not saved.
+    /// For each register in `Arch::kept`, the position where the register was saved, in words of 8 bytes from the
+    /// frame's address. `SAME` if the register was not saved.
     pub(super) saved: [i16; KEPT],
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads the unwind information of a file. Fails if it takes more than `limit` bytes.
+    /// Reads the unwind information of a file. Fails if the unwind information takes more than `limit` bytes.
     pub(super) fn read(image: CodeImage, arch: &Arch, limit: usize) -> Result<Rules, Missing> {
         let mut elf = Elf::read(image, arch, limit as u64)?;
         let start = |section: &Option<Section>| section.as_ref().map_or(0, |section| section.address);

@@ -43,8 +43,8 @@ impl PcKind {
     }
 
     /// Returns an address in the last executed instruction. For a return address, this instruction is the call before
-    /// it. The return address itself may be in the next function, because the call is the last instruction of its
-    /// function if the called function never returns.
+    /// the return address. The return address itself may be in the next function: if the called function never returns,
+    /// the call is the last instruction of its own function.
     pub(super) fn instruction_address(self, address: u64) -> u64 {
         match self {
             PcKind::Exact => address,
@@ -200,9 +200,9 @@ impl Frame<'_> {
         self.finish_step(caller, saved(self.arch.pc), FrameKind::Signal)
     }
 
-    /// Returns the value of a register that was saved on the stack at `address`. In the frame that was executed, all
-    /// values below the stack pointer have been popped. So if `address` is below the stack pointer, the register
-    /// contains the saved value again. The return address is an exception, because only the return pops it.
+    /// Returns the value of a register that was saved on the stack at `address`. If the frame is [`PcKind::Exact`] and
+    /// `address` is below its stack pointer, the value has been popped, so the register contains the saved value again.
+    /// The return address is an exception, because only the return pops it.
     fn saved(&self, register: u16, address: u64) -> Result<u64, NoCaller> {
         let below = self.registers.get(self.arch.sp).is_some_and(|sp| address < sp);
         let popped = below && self.pc_kind == PcKind::Exact && register != self.arch.pc;
@@ -212,8 +212,9 @@ impl Frame<'_> {
         }
     }
 
-    /// Returns the value of the link register. The register contains the return address if no rule says where the
-    /// address was saved. Fails if the architecture has no link register, or if its value is not known.
+    /// Returns the value of the link register. The link register contains the return address if no rule says where the
+    /// return address was saved. Fails if the architecture has no link register, or if the register's value is not
+    /// known.
     fn link_register(&self) -> Result<u64, NoCaller> {
         match self.arch.link {
             Link::Stack => Err(NoCaller::Bad),

@@ -1,5 +1,5 @@
-//! The layout of CPython's structures in one build. All offsets come from the executable or library, so they are known
-//! before the process runs its first instruction.
+//! The layout of CPython's structures in one build of CPython. All offsets come from the executable or library, so they
+//! are known before the process runs its first instruction.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,13 @@ use crate::{
     symbol::elf::{Elf, exported_variables},
 };
 
-/// The section of the interpreter's state (`_PyRuntimeState`), the symbol of the state, and the symbol of the version
-/// number.
+/// The names of the section with the interpreter's state (`_PyRuntimeState`), of the state's symbol, and of the symbol
+/// of the version number.
 const SECTION: &str = ".PyRuntime";
 const RUNTIME: &str = "_PyRuntime";
 const VERSION: &str = "Py_Version";
-/// The classes of code objects, strings and bytes. Every build exports these symbols, because extensions use them.
+/// The symbols of the classes of code objects, strings and bytes. Every build exports these symbols, because extensions
+/// use them.
 const CLASSES: [&str; 3] = ["PyCode_Type", "PyUnicode_Type", "PyBytes_Type"];
 /// The first bytes of `_Py_DebugOffsets`. Since 3.13, the interpreter's state starts with this structure.
 const COOKIE: &[u8; 8] = b"xdebugpy";
@@ -30,7 +31,7 @@ pub enum NotSupported {
     /// The version (major, minor) is not supported.
     #[error("frames of CPython {0}.{1} cannot be read")]
     Version(u8, u8),
-    /// The version is older than 3.11, which was the first one whose file says which version it is.
+    /// The version is older than 3.11. Files of these versions do not contain the version number.
     #[error("frames of CPython before 3.11 cannot be read")]
     TooOld,
     /// The build is free-threaded.
@@ -44,7 +45,7 @@ pub enum NotSupported {
 /// One build of CPython, with the offsets of the fields that perf-prof and its BPF programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// The minor version: 11 for 3.11.
+    /// The minor version: 11 for CPython 3.11.
     pub minor: u8,
     /// The address of the interpreter's state, as the file counts addresses.
     pub runtime: u64,
@@ -62,7 +63,8 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Converts addresses in the file to addresses in a process. `bias` is the difference.
+    /// Converts addresses in the file to addresses in a process. `bias` is the address in the process minus the address
+    /// in the file.
     pub fn at(self, bias: u64) -> Classes {
         let Classes { code, text, bytes } = self;
         let [code, text, bytes] = [code, text, bytes].map(|class| class.wrapping_add(bias));
@@ -91,19 +93,19 @@ struct Offsets {
 #[allow(missing_docs)]
 pub struct CodeOffsets {
     pub file: u64,
-    /// The pointer to the name. The pointer to the table of lines follows it.
+    /// The offset of the pointer to the name. The pointer to the table of lines follows the pointer to the name.
     pub name: u64,
     pub first_line: u64,
-    /// A number that the interpreter gives each code object. 3.11 gives none, so `version` is the offset of the first
-    /// line there.
+    /// The offset of the version, a number that the interpreter gives each code object. 3.11 gives no such number.
+    /// There, it is the offset of the first line.
     pub version: u64,
     pub instructions: u64,
-    /// The offsets of the text in a string: first for a string that is not ASCII, then for one that is ASCII.
+    /// The offsets of the text in a string object: first for strings that are not ASCII, then for ASCII strings.
     pub text: [u64; 2],
 }
 
-/// The values of `offsetof` with the headers of 3.11.7 (`pycore_runtime.h`, `pycore_interp.h`, `pycore_frame.h`,
-/// `cpython/code.h`). In 3.11, `mark` is the offset of `is_entry`, because frames have no `owner`.
+/// The offsets in 3.11: the values of `offsetof` with the headers of 3.11.7 (`pycore_runtime.h`, `pycore_interp.h`,
+/// `pycore_frame.h`, `cpython/code.h`). `mark` is the offset of `is_entry`, because frames of 3.11 have no `owner`.
 const OF_3_11: Offsets = Offsets {
     interpreters: 40,
     next_interpreter: 0,
@@ -119,7 +121,7 @@ const OF_3_11: Offsets = Offsets {
     of_code: CodeOffsets { file: 112, name: 128, first_line: 72, version: 72, instructions: 184, text: [72, 48] },
 };
 
-/// Like [`OF_3_11`], with the headers of 3.12.1.
+/// The offsets in 3.12: like [`OF_3_11`], with the headers of 3.12.1.
 const OF_3_12: Offsets = Offsets {
     interpreters: 40,
     next_interpreter: 0,
@@ -135,32 +137,36 @@ const OF_3_12: Offsets = Offsets {
     of_code: CodeOffsets { file: 112, name: 128, first_line: 68, version: 92, instructions: 192, text: [56, 40] },
 };
 
-/// The indexes of groups of words in `_Py_DebugOffsets`. In each group, the size of the structure comes first.
+/// The positions of groups of words in `_Py_DebugOffsets`, as indexes of words from its start. A group describes one
+/// structure. Its first word is the size of the structure, and the other words are offsets of fields.
 #[derive(Clone, Copy, Debug)]
 struct Groups {
     thread: usize,
-    /// `thread_id` and `native_thread_id` in the group of the thread.
+    /// The index of the offset of `native_thread_id`, counted from the start of the group `thread`.
     native_thread_id: usize,
     frame: usize,
     code: usize,
-    /// The size of `PyASCIIObject`.
+    /// The index of the word that contains the size of `PyASCIIObject`.
     ascii: usize,
 }
 
-/// As in `pycore_runtime.h` of 3.13.0, and in `pycore_debug_offsets.h` of 3.14.10 and 3.15.2.
+/// The minor versions with their groups, as in `pycore_runtime.h` of 3.13.0, and in `pycore_debug_offsets.h` of 3.14.10
+/// and 3.15.2.
 const GROUPS: [(u8, Groups); 3] = [
     (13, Groups { thread: 19, native_thread_id: 6, frame: 28, code: 34, ascii: 70 }),
     (14, Groups { thread: 22, native_thread_id: 6, frame: 31, code: 39, ascii: 80 }),
     (15, Groups { thread: 22, native_thread_id: 9, frame: 39, code: 47, ascii: 92 }),
 ];
 
-/// The number of words of `_Py_DebugOffsets` that are read. In all versions, the state of the interpreter is longer.
+/// The number of words of `_Py_DebugOffsets` that are read. `_Py_DebugOffsets` is the start of the interpreter's state,
+/// and the state is longer than these words in all versions.
 const MOST_WORDS: usize = 93;
 
-/// Returns the minor version in a version number (`PY_VERSION_HEX`). Only release candidates and releases are supported, because earlier
-/// builds of the same version can have other structures.
+/// Returns the minor version in a version number (`PY_VERSION_HEX`). Fails if the major version is not 3. Fails for
+/// alphas and betas, because their structures can differ from those of the release.
 fn minor_of(number: u64) -> Result<u8, NotSupported> {
-    /// The release level of release candidates. That of releases is larger, those of alphas and betas are smaller.
+    /// The release level of a release candidate. A release has a larger level, and alphas and betas have smaller
+    /// levels.
     const CANDIDATE: u64 = 0xc;
     let [major, minor] = [24, 16].map(|bits| (number >> bits) as u8);
     let is_supported = major == 3 && number >> 4 & 0xf >= CANDIDATE;
@@ -195,7 +201,7 @@ impl Build {
         Ok(Build { minor, runtime, classes, offsets })
     }
 
-    /// Takes the offsets from the words of `_Py_DebugOffsets`.
+    /// Creates a build from the words of `_Py_DebugOffsets`, which contain its version and its offsets.
     pub(super) fn of_debug_offsets((runtime, classes): (u64, Classes), words: &[u64]) -> Result<Build, NotSupported> {
         let at = |index: usize| words.get(index).copied().unwrap_or(u64::MAX);
         let minor = minor_of(at(1))?;
@@ -221,11 +227,12 @@ impl Build {
                 file: at(code + 1),
                 name: at(code + 3),
                 first_line: at(code + 5),
-                // `_Py_DebugOffsets` does not contain the offset of `co_version`. It is `offsetof` with the headers of
-                // 3.13.0, 3.14.10 and 3.15.2.
+                // `_Py_DebugOffsets` does not contain the offset of `co_version`. This is the value of `offsetof` with
+                // the headers of 3.13.0, 3.14.10 and 3.15.2.
                 version: 92,
                 instructions: at(code + 9),
-                // `PyCompactUnicodeObject` is two words longer. Its size is there only since 3.15.
+                // `PyCompactUnicodeObject` is two words longer than `PyASCIIObject`. `_Py_DebugOffsets` contains its
+                // size only since 3.15.
                 text: [at(ascii).saturating_add(16), at(ascii)],
             },
         };
@@ -235,8 +242,8 @@ impl Build {
         if is_right { Ok(Build { minor, runtime, classes, offsets }) } else { Err(NotSupported::Offsets) }
     }
 
-    /// Returns the addresses and offsets that a BPF program needs. `bias` is added to addresses of the file. `number`
-    /// is the number of the process's interpreter.
+    /// Returns the addresses and offsets that a BPF program needs. `bias` is the address in the process minus the
+    /// address in the file. `number` is the number of the process's interpreter.
     pub fn walk(&self, bias: u64, number: u32) -> Result<Walk, NotSupported> {
         let Offsets { interpreters, next_interpreter, threads, next_thread, thread_id, .. } = self.offsets;
         let Offsets { holder, current, code, previous, instruction, mark, of_code, .. } = self.offsets;
@@ -260,20 +267,21 @@ impl Build {
         .ok_or(NotSupported::Offsets)
     }
 
-    /// Returns the offsets in code objects.
+    /// Returns the offsets of fields in code objects.
     pub fn of_code(&self) -> CodeOffsets {
         self.offsets.of_code
     }
 
-    /// Returns the bits of an object's first word that are the number of references. Since 3.14, its highest 16 bits are flags.
+    /// Returns a mask of the bits of an object's first word that contain the reference count. Since 3.14, the highest
+    /// 16 bits of the word are flags.
     pub fn reference_bits(&self) -> u64 {
         if self.minor < 14 { u64::MAX } else { u64::MAX >> 16 }
     }
 
     /// Returns the kind of a frame. `mark` is the byte at [`WalkWord::Mark`] in the frame.
     pub fn kind(&self, mark: u8) -> FrameKind {
-        /// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13 (`pycore_frame.h`), and `FRAME_OWNED_BY_INTERPRETER` since 3.14. In 3.14, frames
-        /// of the C stack have a larger number.
+        /// The lowest mark of a frame that runs no function: `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13
+        /// (`pycore_frame.h`), and `FRAME_OWNED_BY_INTERPRETER` since 3.14. In 3.14, `FRAME_OWNED_BY_CSTACK` is larger.
         const NO_FUNCTION: u8 = 3;
         match (self.minor, mark) {
             (11, 0) => FrameKind::Function,

@@ -11,13 +11,13 @@ const LONGEST_TEXT: u64 = 4096;
 const LONGEST_LINES: u64 = 1 << 17;
 /// The offset of the class in an object (`ob_type`). The reference count (`ob_refcnt`) comes before the class.
 const CLASS: u64 = 8;
-/// The offsets of the length and the state in a string, and of the contents in a bytes object, whose length has the
-/// same offset. They are the same in all supported versions.
+/// The offsets of the length and the state in a string, and of the contents in a bytes object. The length of a bytes
+/// object is at the same offset as the length of a string. All supported versions have the same offsets.
 const LENGTH: u64 = 16;
 const STATE: u64 = 32;
 const BYTES: u64 = 32;
-/// Bits of a string's state: the text follows the header, and the text is ASCII. Three lower bits contain the width of
-/// a character.
+/// Bits of a string's state. `COMPACT`: the text follows the header. `ASCII`: the text is ASCII. Three lower bits
+/// contain the width of a character.
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
@@ -43,7 +43,8 @@ pub fn function(
         first_line: part(offsets.first_line)? as u32,
         lines: bytes(memory, lines)?,
     };
-    // The checks come after the reads: if an object is still alive now, the bytes that were read before belong to it.
+    // The checks come after the reads: if an object is still alive at the check, the bytes that were read before belong
+    // to it.
     let classes = build.classes.at(bias);
     let objects = [(code, classes.code), (name, classes.text), (file, classes.text), (lines, classes.bytes)];
     let are_alive = objects.into_iter().all(|(object, class)| is_alive(build, memory, object, class));
@@ -51,9 +52,10 @@ pub fn function(
     if are_alive && now == [file, name, lines, version] { Ok(read) } else { Err(Unnamed::Freed) }
 }
 
-/// Returns whether the object at this address is alive and of this class. A freed object contains no reference count:
-/// the allocators of CPython and of C overwrite it with the address of other memory or 0. An address below 4 GiB looks
-/// like a reference count. But only the allocator of C returns such addresses, and it overwrites the class too.
+/// Returns whether the object at the address `object` is alive and of the class `class`. The first word of a freed
+/// object is no reference count: the allocators of CPython and of C overwrite it with the address of other memory or
+/// with 0. An address below 4 GiB looks like a reference count. But only the allocator of C returns such addresses, and
+/// this allocator overwrites the class too.
 fn is_alive(build: &Build, memory: &dyn Memory, object: u64, class: u64) -> bool {
     // Immortal objects have the reference count u32::MAX (`_Py_IMMORTAL_REFCNT`, since 3.12), or 3 << 30 (since 3.14).
     let references = memory.word(object).unwrap_or(0) & build.reference_bits();

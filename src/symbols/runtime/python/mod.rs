@@ -13,9 +13,9 @@ pub use lines::line;
 pub enum FrameKind {
     /// A Python function.
     Function,
-    /// A Python function: the outermost one that a call of the interpreter's loop runs.
+    /// A Python function. Its frame is the outermost frame of a call of the interpreter's loop.
     Entry,
-    /// No Python function. It is the outermost frame of a call of the interpreter's loop.
+    /// No Python function. The frame is the outermost frame of a call of the interpreter's loop.
     Boundary,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of code objects and lines. The memory of the process is made by the tests.
+//! Tests of code objects and lines. The tests create the memory of the process.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::runtime::{Function, Memory, Unnamed, WalkWord};
 
-/// The contents of memory by address.
+/// Memory: the contents of objects by their addresses.
 #[derive(Default)]
 struct Objects(BTreeMap<u64, Vec<u8>>);
 
@@ -33,12 +33,12 @@ impl Objects {
     }
 }
 
-/// A build with the words of `_Py_DebugOffsets` of 3.13.0 that are used.
+/// Returns a build of 3.13.0, made from the words of `_Py_DebugOffsets` that are used.
 pub(in crate::runtime) fn build() -> Build {
     build_of(0x030d_00f0).unwrap()
 }
 
-/// Returns such a build with another version number.
+/// Returns the build that [`build`] returns, but with another version number.
 fn build_of(version: u64) -> Result<Build, NotSupported> {
     let mut words = [0u64; 73];
     let set = [(1, version), (5, 632), (8, 7264), (9, 7344), (21, 8), (23, 72), (25, 160), (29, 8), (31, 56), (33, 70)];
@@ -72,7 +72,7 @@ fn objects() -> Objects {
         &[(0, &head(1, CLASSES.code)), (68, &7u32.to_ne_bytes()), (92, &VERSION.to_ne_bytes()), (112, &words)],
     );
     let name = head(u64::from(u32::MAX), CLASSES.text);
-    // The state of the string: characters of two bytes, and the text follows the header.
+    // The word at offset 32 is the state of the string: characters of two bytes, and the text follows the header.
     objects.add(NAME, &[(0, &name), (16, &2u64.to_ne_bytes()), (32, &[2 << 2 | 1 << 5]), (56, &[0xe4, 0, b'f', 0])]);
     let file = head(3, CLASSES.text);
     objects.add(FILE, &[(0, &file), (16, &4u64.to_ne_bytes()), (32, &[1 << 2 | 1 << 5 | 1 << 6]), (40, b"a.py")]);
@@ -92,7 +92,8 @@ fn memory_that_was_used_again_gives_no_name() {
     assert_eq!(function(&build(), &objects(), CODE, [FILE, LINES, VERSION]), Err(Unnamed::Freed));
     assert_eq!(function(&build(), &objects(), CODE, [8, LINES, VERSION]), Err(Unnamed::Unreadable));
     assert_eq!(function(&build(), &objects(), CODE, [NAME, LINES, 78]), Err(Unnamed::Freed));
-    // The first word is overwritten with a pointer of the allocator or 0, or the class with another class.
+    // The first word is overwritten with a pointer of the allocator or with 0, or the pointer to the class is
+    // overwritten with another class.
     for object in [CODE, NAME, FILE, LINES] {
         for (at, word) in [(0, 0x7f00_0000_1000), (0, 0), (8, BIAS + 0x6000)] {
             let mut objects = objects();
@@ -132,7 +133,7 @@ fn lines_are_those_of_the_location_table() {
     assert_eq!(line(&function, 0xff), None);
 }
 
-/// The structures change until the first release candidate.
+/// The structures of a version change until its first release candidate.
 #[test]
 fn only_candidates_and_releases_of_a_version_are_supported() {
     for (level, is_supported) in [(0xa1, false), (0xb4, false), (0xc1, true), (0xf0, true)] {
@@ -150,7 +151,7 @@ fn a_walk_has_the_address_of_the_process() {
 }
 
 proptest! {
-    /// A process can have anything in its memory.
+    /// The memory of a process may contain anything.
     #[test]
     fn any_memory_gives_a_function_or_a_reason(
         bytes in prop::collection::vec(any::<u8>(), 0..600),

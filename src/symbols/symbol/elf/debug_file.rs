@@ -16,8 +16,8 @@ use super::{Elf, ElfError, interrupt::Interrupt};
 /// The directories in which separate debug files are searched.
 #[derive(Clone, Debug)]
 pub struct DebugSearch {
-    /// The root directory of the process that mapped the binary, as a prefix for absolute paths. Empty if it is the
-    /// same as perf-prof's root directory.
+    /// The root directory of the process that mapped the binary, as a prefix for absolute paths. Empty if this
+    /// directory is perf-prof's own root directory.
     pub root: PathBuf,
     /// The directory in which distributions install debug files: `/usr/lib/debug`.
     pub global: PathBuf,
@@ -101,7 +101,7 @@ fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf
     for path in [folder.join(name), folder.join(".debug").join(name), below.join(name)] {
         let path = search.in_root(&path);
         let Ok(debug) = Elf::open(&path) else { continue };
-        // A debug link may lead back to the stripped file itself. Then the checksums differ, and the file is not used.
+        // A debug link may lead back to the stripped file itself. This file has another checksum, so it is not used.
         let interrupt = Interrupt::begin();
         if debug.crc32(CHECKSUM_LIMIT, &mut || interrupt.is_requested()).is_ok_and(|found| found == crc) {
             return Some((path, debug));
@@ -129,7 +129,8 @@ pub fn mini_debug_info(elf: &Elf, limit: usize) -> Option<Result<Elf, ElfError>>
     }))
 }
 
-/// The maximum size of `.gnu_debugdata` after decompression, in bytes. It takes a few MiB in the largest binaries.
+/// The maximum size of `.gnu_debugdata` after decompression, in bytes. In the largest binaries, this section takes a
+/// few MiB.
 const MINI_LIMIT: u64 = 256 << 20;
 /// The maximum memory that the decompression of `.gnu_debugdata` takes, in bytes. `xz -9` needs 65 MiB (xz(1)).
 const DICTIONARY_LIMIT: u64 = 128 << 20;

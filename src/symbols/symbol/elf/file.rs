@@ -2,7 +2,7 @@
 //! sections.
 //!
 //! The file is read and not mapped. If another program truncated a mapped file, an access to the mapping would raise
-//! SIGBUS. Besides, only a small part of a binary is needed: its symbol table.
+//! SIGBUS. Besides, only a small part of a binary is needed, such as its symbol table.
 
 use std::{borrow::Cow, fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
 
@@ -17,8 +17,8 @@ use crate::symbol::CodeImage;
 /// The maximum size of a section that is read, in bytes. Undamaged files have no larger sections.
 const SECTION_LIMIT: u64 = 1 << 30;
 /// The maximum number of sections or segments. A file with more is treated as damaged. Symbols cannot refer to sections
-/// with larger numbers (SHN_LORESERVE). The kernel executes only files with far fewer segments (load_elf_phdrs() in
-/// fs/binfmt_elf.c). Without the limit, the headers of a sparse file of a few KiB would take hundreds of MiB.
+/// with larger numbers (SHN_LORESERVE), and the kernel executes only files with far fewer segments (load_elf_phdrs() in
+/// fs/binfmt_elf.c). Without this limit, the headers of a sparse file of a few KiB would take hundreds of MiB.
 const HEADER_LIMIT: u32 = 0xff00;
 /// The maximum size of the section names, in bytes. Names beyond this size are not read.
 const NAMES_LIMIT: u64 = 1 << 20;
@@ -66,11 +66,11 @@ enum Bytes {
 #[derive(Debug)]
 pub struct Elf {
     bytes: Bytes,
-    /// Byte order.
+    /// The byte order of the file.
     pub endian: Endianness,
-    /// Whether it is a 64-bit file.
+    /// Whether the file is a 64-bit file.
     pub is_64: bool,
-    /// The CPU architecture of its code.
+    /// The CPU architecture of the file's code.
     pub machine: elf::Machine,
     /// The parts of the file that are loaded into memory (PT_LOAD).
     pub segments: Vec<Segment>,
@@ -91,9 +91,9 @@ pub struct Segment {
     pub size: u64,
     /// The size in memory, in bytes. If it is larger than the size in the file, the additional bytes are 0.
     pub memory: u64,
-    /// The address to which it is loaded, as the file counts addresses.
+    /// The address to which the part is loaded, as the file counts addresses.
     pub address: u64,
-    /// Whether it is loaded as code.
+    /// Whether the part is loaded as code.
     pub executable: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct Section {
     pub name: Box<str>,
     /// The type, SHT_*.
     pub kind: elf::SectionType,
-    /// The address to which it is loaded.
+    /// The address to which the section is loaded.
     pub address: u64,
     /// The size in the file, in bytes.
     pub size: u64,
@@ -112,9 +112,9 @@ pub struct Section {
     pub link: usize,
     /// The size of an entry in bytes, if the section is a table.
     pub entry_size: u64,
-    /// Whether it contains code (SHF_EXECINSTR).
+    /// Whether the section contains code (SHF_EXECINSTR).
     pub executable: bool,
-    /// Whether it is loaded when the program runs (SHF_ALLOC).
+    /// Whether the section is loaded when the program runs (SHF_ALLOC).
     pub loaded: bool,
     offset: u64,
     /// If the section is compressed: the kind of compression, the size after decompression, and the size of the header
@@ -134,7 +134,7 @@ impl Section {
     }
 }
 
-/// Converts an offset in a file with these segments to the address to which it is loaded.
+/// Converts an offset in a file with the segments `segments` to the address to which the byte at the offset is loaded.
 pub fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
     let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.size);
     segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
@@ -236,7 +236,7 @@ impl Elf {
     }
 
     /// Returns the CRC-32 checksum of the whole file, as `.gnu_debuglink` contains it. Fails if the file is larger than
-    /// `limit` bytes. Calls `is_given_up` before each block, and fails if it returns true.
+    /// `limit` bytes. Calls `is_given_up` before each block, and fails if `is_given_up` returns true.
     pub fn crc32(&self, limit: u64, is_given_up: &mut dyn FnMut() -> bool) -> Result<u32, ElfError> {
         let file = match &self.bytes {
             Bytes::Memory(bytes) => return Ok(crc32fast::hash(bytes)),
@@ -263,13 +263,13 @@ impl Elf {
         }
     }
 
-    /// Converts an offset in the file to the address to which it is loaded.
+    /// Converts an offset in the file to the address to which the byte at the offset is loaded.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         address_of(&self.segments, offset)
     }
 
-    /// Converts an offset in the file to an address like [`Elf::address_of`]. Also accepts offsets beyond the end of a
-    /// segment in the file, up to its end in memory.
+    /// Converts an offset in the file to an address like [`Elf::address_of`]. Also accepts offsets beyond a segment's
+    /// end in the file, up to the segment's end in memory.
     pub fn address_in_memory(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.memory);
         let found = || self.segments.iter().rev().find(holds);

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::symbol::demangle::demangle;
 
-/// The position at which a function starts in its file.
+/// The position of a function's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionOffset {
     /// The offset from the start of the file, in bytes.
     pub file_offset: u64,
-    /// The address to which it is loaded, as `nm` and `objdump` show it.
+    /// The address to which the function is loaded, as `nm` and `objdump` show it.
     pub address: u64,
     /// The function's size in bytes; 0 if the file does not state it.
     pub size: u64,
@@ -27,7 +27,7 @@ pub struct FunctionOffset {
 pub struct Function {
     /// The name as the linker knows it. Bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// The position at which it starts.
+    /// The position at which the function starts.
     pub offset: FunctionOffset,
     /// When the function runs.
     pub kind: FunctionKind,
@@ -41,7 +41,7 @@ pub enum FunctionKind {
     /// Only in programs that were linked with an earlier version of the file. For example, programs that were linked
     /// with libc before 2.14 call another `memcpy`.
     Superseded,
-    /// When a program starts. It chooses an implementation, and calls to the function's name then go to that
+    /// When a program starts. The function chooses an implementation, and calls to the function's name then go to this
     /// implementation (STT_GNU_IFUNC).
     Ifunc,
 }
@@ -72,7 +72,7 @@ pub enum FunctionError {
         name: String,
         /// Names in the file that are similar to the requested name.
         near: Vec<String>,
-        /// Whether the file is stripped. Then only the functions that other files can call are known.
+        /// Whether the file is stripped. In a stripped file, only the functions that other files can call are known.
         stripped: bool,
     },
     /// The file contains several functions with this name.
@@ -87,7 +87,8 @@ pub enum FunctionError {
         /// The addresses of the first few of these functions.
         addresses: Vec<u64>,
     },
-    /// The function only chooses an implementation, which programs call in its place.
+    /// The function only chooses an implementation when a program starts. Programs call the implementation in place of
+    /// the function.
     #[error(
         "{path}: `{name}` has several implementations, and a program chooses one when it starts (IFUNC); give the name of the implementation{}",
         implementations(others)
@@ -161,8 +162,8 @@ pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset
         }
         [only] => Ok(only.offset),
         [] => {
-            // Much longer names are skipped, because the time for a comparison grows with the product of the two
-            // lengths.
+            // Much longer names are skipped, because the time for a comparison of two names grows with the product of
+            // their lengths.
             let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
             let names = functions.iter().map(|function| function.name.as_str());
             let near = spec::similar_names(name, names.filter(is_similar_length));

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use perf_prof_system::signals;
 
-/// The time for which work goes on after the first request to end. It is enough to read the files of ordinary programs,
-/// so the last events of a run still get names.
+/// The time for which work goes on after the first request to end. This time is enough to read the files of ordinary
+/// programs, so the last events of a run still get names.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Work on a file that ends early if the user asked perf-prof to end.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 /// The maximum length of a name in bytes. Longer names are cut. Compilers make no longer names, and the demangler
-/// accepts none. But in a damaged file, a million symbols may share a name of many megabytes.
+/// accepts none. But in a damaged file, a million symbols may share one name of many megabytes.
 pub const NAME_LIMIT: usize = 64 << 10;
 
 /// The position of a name. The upper bits are the number of a string table, and the lower bits are the offset in this
@@ -12,8 +12,8 @@ pub const NAME_LIMIT: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameAt(u32);
 
-/// The number of bits for the offset in `NameAt`. They are enough for the largest string table that is read
-/// (`SECTION_LIMIT` in file.rs).
+/// The number of bits for the offset in `NameAt`. An offset in the largest string table that is read fits into these
+/// bits (`SECTION_LIMIT` in file.rs).
 const PLACE_BITS: u32 = 30;
 
 impl NameAt {
@@ -47,8 +47,8 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]
 }
 
-/// Finds the lengths of names. It searches each byte of a string table for the end of a name at most once, although
-/// many symbols may refer into one long name.
+/// Finds the lengths of names. Many symbols may refer into one long name. Still, each byte of a string table is
+/// searched for the end of a name at most once.
 #[derive(Debug)]
 pub(super) struct NameLengths<'a> {
     tables: &'a [Vec<u8>],
@@ -83,7 +83,7 @@ impl<'a> NameLengths<'a> {
         };
         let found = bytes.get(at..until).unwrap_or_default().iter().position(|&byte| byte == 0);
         self.searched += found.map_or(until - at, |length| length + 1);
-        // Without a NUL before the next known name, this name has the same end as that name.
+        // If there is no NUL before the start of the next known name, this name ends where the known name ends.
         let end = found.map_or(next.map_or(until, |(end, _)| end), |length| at + length);
         known.insert(end, at);
         end - at

@@ -20,9 +20,9 @@ pub struct Memory {
     pub base: Option<String>,
     /// The register whose value is multiplied by the factor and then added.
     pub index: Option<(String, u8)>,
-    /// The name of the variable of the file whose address is added.
+    /// The name of a variable of the file. The variable's address is added.
     pub symbol: Option<String>,
-    /// A constant number of bytes.
+    /// A number of bytes that is added.
     pub offset: i64,
 }
 
@@ -64,8 +64,8 @@ fn x86(text: &str) -> Option<Operand> {
     let scale = parts.next().map_or(Some(1), |scale| scale.parse().ok())?;
     let index = index.map(|register| (register, scale));
     match (base.as_deref(), &index, &symbol) {
-        // In `x(%rip)`, the assembler has already made `x` relative to the instruction. So the operand means the
-        // address of the variable `x`.
+        // In `x(%rip)`, the assembler has already made `x` relative to the instruction. So the operand refers to the
+        // memory at the address of the variable `x`.
         (Some("ip"), None, Some(_)) => Some(Operand::Memory(Memory { base: None, index, symbol, offset })),
         (Some("ip"), ..) | (None, None, None) => None,
         _ => Some(Operand::Memory(Memory { base, index, symbol, offset })),

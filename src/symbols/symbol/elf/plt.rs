@@ -47,8 +47,8 @@ fn read(elf: &Elf, section: &Section, budget: &mut u64) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// Returns the index of the symbol for each slot. A slot is an address in the global offset table. The dynamic linker
-/// will store the address of the symbol there.
+/// Returns the index of the symbol for each slot. A slot is an address in the global offset table. At run time, the
+/// dynamic linker stores the address of the symbol there.
 fn slots(elf: &Elf, budget: &mut u64) -> HashMap<u64, u32> {
     let mut slots = HashMap::new();
     for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA && section.loaded) {
@@ -73,7 +73,7 @@ fn slots(elf: &Elf, budget: &mut u64) -> HashMap<u64, u32> {
 }
 
 /// Finds the names of the PLT entries. The jump instruction in an entry refers to a slot, and the slot determines the
-/// symbol. The order of the entries does not, because it depends on the linker.
+/// symbol. The order of the entries does not determine the symbols, because it depends on the linker.
 fn entries_with_names(
     elf: &Elf,
     symbols: &RawTable,

@@ -24,9 +24,10 @@ pub struct StaticProbe {
     pub provider: String,
     /// The name of the probe.
     pub name: String,
-    /// The address of its instruction, as `objdump` shows it.
+    /// The address of the probe's instruction, as `objdump` shows it.
     pub address: u64,
-    /// The address of its semaphore: a counter of 16 bits. While it is 0, the program may skip the probe.
+    /// The address of the probe's semaphore: a counter of 16 bits. While the counter is 0, the program may skip the
+    /// probe.
     pub semaphore: Option<u64>,
     /// The values that the probe passes to a tracer.
     pub arguments: Vec<StaticArgument>,
@@ -116,8 +117,8 @@ fn split(arguments: &str) -> impl Iterator<Item = &str> {
     pieces.filter(|piece| !piece.is_empty())
 }
 
-/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. Arguments in old notes state no size. They are as large
-/// as an address.
+/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. Arguments in old notes state no size. Their values are
+/// as large as an address.
 fn argument(text: &str, elf: &Elf) -> StaticArgument {
     let word = if elf.is_64 { 8 } else { 4 };
     let (size, operand) = text.split_once('@').map_or((None, text), |(size, operand)| (Some(size), operand));

@@ -1,9 +1,9 @@
 //! The functions of a file, in an array that is sorted by address. This module does not search for files.
 //!
 //! Tables are read and not mapped, because truncating a mapped file causes SIGBUS. Names stay in the file's string
-//! tables, and an entry of 16 bytes per function refers to its name. 145,000 functions of a library of 200 MB take 0.1
-//! s and 22 MiB. DWARF is read for lines or inlined functions, or if the file contains no symbols. Each table is read
-//! only if it fits into the limit.
+//! tables, and for each function an entry of 16 bytes refers to its name. 145,000 functions of a library of 200 MB take
+//! 0.1 s and 22 MiB. DWARF is read only for lines or inlined functions, or if the file contains no symbols. Each table
+//! is read only if it fits into the limit.
 
 use object::{
     Endianness,
@@ -24,7 +24,7 @@ use super::{
 pub struct Symbols {
     /// Sorted by address; one entry per address.
     entries: Vec<Entry>,
-    /// For each entry, its less often used properties.
+    /// The less often used properties of the entries, in the order of `entries`.
     marks: Vec<Mark>,
     /// The string tables. The names in `entries` are offsets into them.
     names: Vec<Vec<u8>>,
@@ -33,7 +33,8 @@ pub struct Symbols {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u64,
-    /// The size in bytes. A size of 4 GiB or more is stored as `u32::MAX`, because no function is that large.
+    /// The size of the function in bytes. A size of 4 GiB or more is stored as `u32::MAX`, because no function is that
+    /// large.
     size: u32,
     name: NameAt,
 }
@@ -43,7 +44,7 @@ struct Entry {
 pub struct FunctionAt<'a> {
     /// The name as the linker knows it.
     pub name: &'a [u8],
-    /// The address at which it starts.
+    /// The address at which the function starts.
     pub start: u64,
     /// The address after the function's end. If the symbol table states no size, the function extends to the next
     /// function, even beyond the end of its section. perf extends it in the same way (`symbols__fixup_end()` in
@@ -80,7 +81,7 @@ const PAGE: u64 = 4096;
 pub(super) struct Candidate {
     pub start: u64,
     pub size: u64,
-    /// The address at which its section ends.
+    /// The address at which the symbol's section ends.
     pub limit: u64,
     name: NameAt,
     typed: bool,
@@ -94,8 +95,8 @@ pub(super) struct Candidate {
 
 impl Symbols {
     /// Reads the symbols of the files that belong to one binary: the file itself, its debug file, its `.gnu_debugdata`.
-    /// Fails if the symbols may take more than `limit` bytes. Reading them takes up to three times as much for a
-    /// moment.
+    /// Fails if the symbols may take more than `limit` bytes. While the symbols are read, they take up to three times
+    /// as much.
     pub fn read(parts: &[&Elf], limit: usize) -> Result<Self, ElfError> {
         Self::read_with(parts, limit, Data::No)
     }
@@ -215,8 +216,8 @@ impl Symbols {
     pub fn lookup(&self, address: u64) -> Option<FunctionAt<'_>> {
         let next = self.entries.partition_point(|entry| entry.start <= address);
         // The last entry that starts at or before `address` may be a label inside a function, and may end before
-        // `address`. So earlier entries are checked too. Their number is limited. Otherwise an address in a gap of a
-        // large file would need a walk through all entries.
+        // `address`. So earlier entries are checked too, but only a limited number. Otherwise the search for an address
+        // in a gap of a large file would walk through all entries.
         let before = self.entries[..next].iter().enumerate().rev().take(NESTED);
         let (index, entry) = before.into_iter().find(|(_, entry)| address - entry.start < u64::from(entry.size))?;
         Some(self.function(index, entry))
@@ -249,13 +250,14 @@ impl Symbols {
 const NESTED: usize = 16;
 
 /// Returns whether `one` is a better name for an address than `other`. The rules follow perf, so users see the same
-/// names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). The most important rule comes first. The better
-/// symbol has a size, has a type, is not weak, is global, has fewer leading underscores, has a longer name.
+/// names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). These properties make a symbol better, the most
+/// important one first: it has a size, has a type, is not weak, is global, has fewer leading underscores, has a longer
+/// name.
 fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_>) -> bool {
     let rank = |candidate: &Candidate| {
         let binding = candidate.binding;
-        // Before perf chooses among the symbols at an address, it extends the last one to the next symbol
-        // (`symbols__fixup_end()`). In data, this last one is often a symbol at the end of a section.
+        // Before perf chooses among the symbols at an address, it extends the last of these symbols to the next symbol
+        // (`symbols__fixup_end()`). In data, the extended symbol is often a symbol at the end of a section.
         let is_object = candidate.limit == u64::MAX && candidate.typed;
         (candidate.size > 0 || is_object, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
     };
@@ -269,7 +271,7 @@ fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_
     order.is_gt()
 }
 
-/// The number of symbols between two checks whether the user asked perf-prof to end.
+/// The number of symbols that are read between two checks whether the user asked perf-prof to end.
 const CHECK_EVERY: usize = 1 << 16;
 
 /// The contents of a symbol table in a file.

@@ -11,11 +11,13 @@ use super::{super::options::Data, DebugSearch, Elf, debug_file, interrupt::Inter
 
 /// The maximum size of a symbol table that is read, in bytes.
 const SYMBOLS_LIMIT: u64 = 256 << 20;
-/// The same for files that any process may have made. Libraries and executables of CPython take at most a few MiB.
+/// The maximum size of a symbol table in a file that any process may have made, in bytes. The symbol tables of
+/// CPython's libraries and executables take at most a few MiB.
 const SMALL_LIMIT: u64 = 16 << 20;
 
-/// Returns the addresses of variables by name, as `nm` shows them. `path` is the path of the file. A variable is
-/// missing if neither the file nor its debug file contains it, or if they contain several of its name.
+/// Returns the addresses of variables by name, as `nm` shows them. `main` is the file, and `path` is its path. A
+/// variable is missing from the result if neither the file nor its debug file contains it, or if they contain several
+/// variables with its name.
 pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<String, u64> {
     if names.is_empty() {
         return BTreeMap::new();
@@ -30,8 +32,9 @@ pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<St
     found.only()
 }
 
-/// Like [`variables`], for variables that a file has for other files. Other symbols are read only if the file has none for them, and a
-/// debug file never, so a file of any content takes little time and memory.
+/// Like [`variables`], for variables that a file exports. The complete symbol table is read only if the file does not
+/// export all of the variables, and a debug file is never read. So a file with any content takes little time and
+/// memory.
 pub fn exported_variables(main: &Elf, names: &BTreeSet<&str>) -> BTreeMap<String, u64> {
     let mut found = Found::default();
     for kind in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
@@ -64,7 +67,7 @@ impl Found {
         }
     }
 
-    /// Returns the addresses of the names that have only one.
+    /// Returns the names with exactly one address.
     fn only(self) -> BTreeMap<String, u64> {
         let only = |(name, addresses): (String, BTreeSet<u64>)| match addresses.len() {
             1 => Some((name, addresses.into_iter().next()?)),
