@@ -1,4 +1,5 @@
-//! Shows control characters as text, so that a terminal does not execute them, and names cannot break lines.
+//! Shows control characters as text, so that a terminal does not execute them, and so that a name with a line break
+//! cannot break a line of the output.
 
 use std::borrow::Cow;
 
@@ -6,7 +7,8 @@ use std::borrow::Cow;
 ///
 /// * the control characters, without line break and tab. The C1 control characters of ECMA-48 (U+0080 to U+009F) are
 ///   among them, because terminals read U+009B as `ESC [`.
-/// * the characters that set the direction of text (UAX #9), because they show text in a wrong order.
+/// * the characters that set the direction of text (UAX #9), because a terminal would show the text after them in a
+///   wrong order.
 /// * U+2028 and U+2029, because they break lines.
 pub fn is_command(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
@@ -24,7 +26,7 @@ pub fn in_one_line(text: &str) -> Cow<'_, str> {
     without(text, |c| c == '\n')
 }
 
-/// Like [`in_one_line`], for the bytes of `text` from `start` on. Changes them in place.
+/// Like [`in_one_line`], for the bytes of `text` from `start` on. Changes these bytes in place.
 pub fn put_in_one_line(text: &mut Vec<u8>, start: usize) {
     if text[start..].contains(&b'\n') {
         let end = text.split_off(start);
@@ -49,13 +51,13 @@ pub fn in_json(json: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns whether a character is a command that JSON allows without an escape. In JSON, it is always inside a string,
-/// because all text outside of strings is ASCII.
+/// Returns whether a character is a command that JSON allows without an escape. In JSON, such a character is always
+/// inside a string, because all text outside of strings is ASCII.
 fn is_beyond_json(c: char) -> bool {
     c >= '\u{7f}' && is_command(c)
 }
 
-/// Returns the text with each control character as `\xNN`, line breaks and tabs too.
+/// Returns the text with each control character as `\xNN`, including line breaks and tabs.
 pub fn without_controls(text: &str) -> Cow<'_, str> {
     without(text, |c| c.is_control() || is_command(c))
 }
@@ -95,7 +97,7 @@ fn without(text: &str, is_escaped: fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns `\xNN`, or `\uNNNN` from U+0100 on, as Python does.
+/// Returns the escape of a character: `\xNN`, or `\uNNNN` from U+0100 on, as in Python.
 fn escape(c: char) -> String {
     match u32::from(c) {
         code @ ..=0xff => format!("\\x{code:02x}"),

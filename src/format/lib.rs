@@ -2,7 +2,7 @@
 //!
 //! This crate makes no system call, so all of it runs in tests and in fuzzing.
 //!
-//! The modules. Each of them uses only those above it:
+//! The modules. A module uses only the modules above it in this list:
 //!
 //! * [`abi`]: The perf ABI as data: bits of attrs, records and samples; register names; numbers of perf.data. Must not
 //!   know: system calls.
@@ -26,7 +26,8 @@
 //! * a name of perf for an event that every kernel has: `spec/perf_names.rs`
 //! * the form of values that several options share, such as times, sizes and CPUs: a parser in `spec/`
 //! * what "did you mean" suggests: `spec/near.rs`
-//! * a type of fields: `tracefs/field.rs`; how events that a test creates write it: `tracefs/encode.rs`
+//! * a type of fields: `tracefs/field.rs`; how a field of this type is written in events that a test creates:
+//!   `tracefs/encode.rs`
 //! * a `__print_*` function or a form of `%p`: `tracefs/print_fmt/functions.rs`, `tracefs/print_fmt/pointer.rs`
 //! * events whose text the kernel does not make with the print format: `tracefs/kernel_text.rs`
 //! * the names of flags and values that scripts of `perf script` get: `tracefs/print_fmt/definitions.rs`

@@ -37,8 +37,8 @@ const NAMES: &[&str] = &[
     "specialfile",
     "to_pathname",
 ];
-/// The system calls whose argument `name` is a file name. In other calls, `name` is something else, such as an
-/// attribute.
+/// The system calls whose argument `name` is a file name. In other calls, the argument `name` is something else, such
+/// as the name of an attribute.
 const WITH_NAME: &[&str] = &["acct", "name_to_handle_at", "umount2"];
 /// The calls that store the text `oldname` in a symbolic link. They open no file of this name.
 const LINKS: &[&str] = &["symlink", "symlinkat"];
@@ -77,7 +77,7 @@ pub fn descriptor_names() -> BTreeSet<&'static str> {
     CALLS.iter().flat_map(|(arguments, _)| arguments.iter().map(|(_, name)| *name)).collect()
 }
 
-/// Lists of arguments. Each list comes with the system calls whose descriptors it describes.
+/// Lists of descriptor arguments, each with the names of the system calls that have exactly these arguments.
 #[rustfmt::skip]
 const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
     (&[(0, "fd")], &[

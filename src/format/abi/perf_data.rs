@@ -4,7 +4,7 @@
 //! perf_user_event_type) and `tools/perf/util/header.h` in the Linux tree.
 
 /// The magic number `PERFILE2` at the start of a file or of a pipe's header, in the byte order of the machine that
-/// wrote it.
+/// wrote the file or the header.
 pub const PERF_MAGIC2: u64 = u64::from_le_bytes(*b"PERFILE2");
 
 /// The version of perf's directory format. The feature section HEADER_DIR_FORMAT contains this number.
@@ -56,5 +56,6 @@ pub const EVENT_UPDATE_CPUS: u64 = 3;
 /// not know.
 pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;
 
-/// The number of a feature section that only perf-prof writes and reads: what the frames of interpreters in samples stand for.
+/// The number of a feature section that only perf-prof writes and reads. The section contains the names and lines of
+/// the interpreter frames in samples.
 pub const HEADER_INTERPRETER_FRAMES: u32 = 200;

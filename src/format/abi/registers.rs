@@ -65,7 +65,8 @@ const ARM64: [&str; 33] = [
     "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "lr", "sp", "pc",
 ];
 
-/// The bit of the vector length, PERF_REG_ARM64_VG. The bits between the program counter and this bit are unused.
+/// The bit of the register for the vector length, PERF_REG_ARM64_VG. The bits between the program counter and this bit
+/// are unused.
 const ARM64_VG: u32 = 46;
 
 const RISCV: [&str; 32] = [
@@ -73,7 +74,7 @@ const RISCV: [&str; 32] = [
     "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
 ];
 
-/// The mask of all general registers that the kernel can sample on this machine. On 64-bit x86 it leaves out the
+/// The mask of all general registers that the kernel can sample on this machine. On 64-bit x86, the mask leaves out the
 /// segment registers `ds` to `gs`, because `perf_reg_validate()` in `arch/x86/kernel/perf_regs.c` refuses them.
 pub const ALL_REGISTERS: u64 = if cfg!(target_arch = "x86_64") {
     0x00ff_0fff
@@ -89,7 +90,7 @@ impl RegisterSet {
         Self::of_machine(std::env::consts::ARCH)
     }
 
-    /// Returns the registers of a machine. `name` is its architecture, as `uname -m` prints it.
+    /// Returns the registers of a machine. `name` is the machine's architecture, as `uname -m` prints it.
     pub fn of_machine(name: &str) -> RegisterSet {
         let is_32_bit_x86 = || matches!(name.as_bytes(), [b'i', b'3'..=b'6', b'8', b'6']);
         match name {

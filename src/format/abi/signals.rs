@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The names from number 1 on, as in include/uapi/asm-generic/signal.h. Only MIPS, SPARC, Alpha and PA-RISC have other
-/// numbers.
+/// The names of the signals from number 1 on, as in include/uapi/asm-generic/signal.h. Only MIPS, SPARC, Alpha and
+/// PA-RISC have other numbers.
 const NAMES: [&str; 31] = [
     "SIGHUP",
     "SIGINT",
@@ -38,7 +38,8 @@ const NAMES: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// The first and the last real-time signal that programs can use. The C library keeps 32 and 33 for itself.
+/// The numbers of the first and the last real-time signal that programs can use. The C library keeps the numbers 32 and
+/// 33 for itself.
 const FIRST_REAL_TIME: i64 = 34;
 const LAST_REAL_TIME: i64 = 64;
 

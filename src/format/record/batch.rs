@@ -67,8 +67,8 @@ pub struct SortedRecord {
 /// Records of several rings, in time order.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted {
-    /// The chunks with consecutive numbers, from the first to the last that a record of this batch is in. Chunks
-    /// between them may have no record in this batch. A chunk can be in several batches.
+    /// The chunks with consecutive numbers, from the first chunk that contains a record of this batch to the last one.
+    /// Chunks between these two may contain no record of this batch. A chunk can be in several batches.
     pub chunks: Vec<Arc<Chunk>>,
     /// The number of the first element of `chunks`. Numbers wrap around.
     pub first: u32,
@@ -76,9 +76,10 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
-/// Whether a ring had space for another record when perf-prof read it. When the answer changes, a sorted batch contains
-/// a marker: a PERF_RECORD_LOST with 0 lost records. The kernel writes no such record, and those of recordings end with
-/// a sample id. A replay computes when a ring was losing events, and adds markers for these times.
+/// Whether a ring had space for another record when perf-prof read it. When this changes for a ring, a sorted batch
+/// contains a marker: a PERF_RECORD_LOST with 0 lost records. Such a record cannot be a real one: the kernel writes no
+/// PERF_RECORD_LOST with 0 lost records, and PERF_RECORD_LOST in recordings ends with a sample id. A replay computes
+/// when a ring was losing events, and adds markers for these times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
     /// The ring had space, so the kernel has not dropped a record.
@@ -93,7 +94,8 @@ impl RingRoom {
         let mut record = [0; 24];
         record[0] = PERF_RECORD_LOST as u8;
         record[6] = 24;
-        // A PERF_RECORD_LOST of the kernel has the event's id at this offset. A marker has the number of the variant.
+        // A PERF_RECORD_LOST of the kernel contains the event's id at this offset. A marker contains the number of the
+        // variant there.
         record[8] = self as u8;
         record
     }
@@ -107,8 +109,8 @@ impl RingRoom {
     /// recording, which may look like a marker.
     pub const IN_REPLAY: u32 = u32::MAX;
 
-    /// Returns a chunk for a replay: first the marker [`RingRoom::Used`], then [`RingRoom::Left`]. Also returns the
-    /// offset of the second marker.
+    /// Returns a chunk for a replay: first the marker [`RingRoom::Used`], then the marker [`RingRoom::Left`]. Also
+    /// returns the offset of the second marker in the chunk.
     pub fn chunk_for_replay() -> (Chunk, u32) {
         let used = RingRoom::Used.record();
         let bytes = [used, RingRoom::Left.record()].concat();

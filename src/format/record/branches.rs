@@ -8,20 +8,20 @@ use crate::abi::{PERF_SAMPLE_BRANCH_HW_INDEX, PERF_SAMPLE_BRANCH_STACK};
 pub struct Branch {
     /// The address of the branch instruction.
     pub from: u64,
-    /// The address that it jumped to.
+    /// The address that the branch instruction jumped to.
     pub to: u64,
     /// The bit fields after the addresses.
     flags: u64,
 }
 
 impl Branch {
-    /// Returns whether the target was predicted wrongly.
+    /// Returns whether the CPU predicted the target of the branch wrongly.
     pub fn mispred(self) -> bool {
         self.bits(0, 1) != 0
     }
 
-    /// Returns whether the target was predicted correctly. If neither this nor [`Branch::mispred`] is true, the CPU does
-    /// not report predictions.
+    /// Returns whether the CPU predicted the target of the branch correctly. If neither this function nor
+    /// [`Branch::mispred`] returns true, the CPU does not report predictions.
     pub fn predicted(self) -> bool {
         self.bits(1, 1) != 0
     }
@@ -36,7 +36,7 @@ impl Branch {
         self.bits(3, 1) != 0
     }
 
-    /// Returns the number of CPU cycles since the previous branch; 0 if the CPU does not report it.
+    /// Returns the number of CPU cycles since the previous branch; 0 if the CPU does not report this number.
     pub fn cycles(self) -> u16 {
         self.bits(4, 16) as u16
     }

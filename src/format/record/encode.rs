@@ -11,7 +11,7 @@ use crate::abi::*;
 pub struct SampleValues {
     /// The flags of the record's header, for example PERF_RECORD_MISC_KERNEL.
     pub misc: u16,
-    /// PERF_SAMPLE_IDENTIFIER, and PERF_SAMPLE_ID.
+    /// The id of the event: PERF_SAMPLE_IDENTIFIER, and also PERF_SAMPLE_ID.
     pub id: u64,
     /// PERF_SAMPLE_IP.
     pub ip: u64,

@@ -17,7 +17,8 @@ pub struct EventAttr {
 }
 
 impl EventAttr {
-    /// Adds a descriptor of the event. `attr` is the attr with which the descriptor was opened, and `id` is its id.
+    /// Adds a descriptor of the event. `attr` is the attr with which the descriptor was opened, and `id` is the
+    /// descriptor's id.
     pub fn add_descriptor(&mut self, attr: perf_event_attr, id: u64) {
         self.attr = attr;
         self.ids.push(id);

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-/// The maximum number of table entries per id. If the ids are so far apart that the table would need more, a hash map is
-/// used instead.
+/// The maximum number of table entries per id. If the ids are so far apart that the table would need more entries, a
+/// hash map is used instead.
 const SPARSE: usize = 16;
 
 /// A map from ids to event indices. The kernel gives an event one id for each CPU or thread on which it is opened.
 ///
-/// The kernel numbers events in the order in which they are opened, so the ids of one run are close together. So the
-/// map is usually a table that is indexed by the distance from the lowest id. Finding an event then takes one memory
-/// access.
+/// The kernel numbers events in the order in which they are opened, so the ids of one run are close together. Therefore
+/// the map is usually a table that is indexed by the distance from the lowest id. With a table, finding an event takes
+/// one memory access.
 #[derive(Debug)]
 pub struct EventIds {
     lowest: u64,

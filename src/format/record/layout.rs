@@ -1,5 +1,5 @@
-//! The offsets of the members of a sample, and of the trailer of other records, computed once per attr instead of once
-//! per record.
+//! The offsets of the members of a sample, and of the members of the sample id at the end of other records (here called
+//! trailer). The offsets are computed once per attr instead of once per record.
 //!
 //! The kernel writes the members in this order (`kernel/events/core.c`): `perf_output_sample()` for samples,
 //! `perf_event__output_id_sample()` for trailers.
@@ -92,16 +92,16 @@ impl SampleLayout {
         Self::from_format(format)
     }
 
-    /// Converts a record of this layout to [the layout of counter readings](Self::for_counter_readings). The period is
-    /// 0 for now.
+    /// Converts a record of this layout to [the layout of counter readings](Self::for_counter_readings). The converted
+    /// record contains 0 in place of the period.
     pub fn with_room_for_period(&self, record: &[u8]) -> Vec<u8> {
         let mut record = record.to_vec();
         // The period is the last fixed member.
         let at = usize::from(self.fixed_end);
         if self.period == ABSENT && record.len() >= at {
             record.splice(at..at, [0; 8]);
-            // A record of the maximum size is now too large for the 16 bits of the header's size field. The header then
-            // contains a size that is too small. No caller reads it.
+            // A record of the maximum size is now too large for the 16 bits of the header's size field. In this case,
+            // the header contains a size that is too small, but no caller reads the size.
             let size = u16::try_from(record.len()).unwrap_or(u16::MAX);
             record[6..8].copy_from_slice(&size.to_ne_bytes());
         }
@@ -200,7 +200,7 @@ impl TrailerLayout {
     /// Returns the layout of the sample id for an attr with `sample_id_all`.
     pub fn new(sample_type: u64) -> Self {
         let mut size = 0;
-        // Distances are counted from the record's end, so go from the last member to the first.
+        // Distances are counted from the record's end, so the members are added from the last one to the first one.
         let mut distance = |bit: u64| {
             size += if sample_type & bit != 0 { 8 } else { 0 };
             if sample_type & bit != 0 { size } else { ABSENT }
@@ -255,12 +255,12 @@ impl TrailerLayout {
     }
 
     /// Returns the offset in `record` at which its sample id ends. This is the end of the record, except for
-    /// PERF_RECORD_KSYMBOL and PERF_RECORD_BPF_EVENT. The kernel writes these two records for several events, and
-    /// enlarges the record by the size of a sample id for each event (`perf_event_ksymbol_output()`,
-    /// `perf_event_bpf_output()`). The additional bytes contain nothing.
+    /// PERF_RECORD_KSYMBOL and PERF_RECORD_BPF_EVENT. The kernel writes the same record of these two types for several
+    /// events, and enlarges the record by the size of a sample id for each of the events
+    /// (`perf_event_ksymbol_output()`, `perf_event_bpf_output()`). The additional bytes contain nothing.
     pub fn end(&self, record: &[u8]) -> usize {
-        // The size of PERF_RECORD_KSYMBOL up to the symbol's name, and of the whole PERF_RECORD_BPF_EVENT. Both include
-        // the header.
+        // The size of a PERF_RECORD_KSYMBOL up to the symbol's name, and also the size of a whole
+        // PERF_RECORD_BPF_EVENT. Both sizes include the header.
         const FIXED: usize = 24;
         let body = match record_type(record) {
             PERF_RECORD_KSYMBOL => {

@@ -1,8 +1,8 @@
 //! Sorts the records of several rings by time.
 //!
-//! The reader empties all rings in rounds. After a ring was emptied in a round, it can only give records that are
-//! younger than the start of that round. So at the end of a round, the records up to the highest time *seen when the
-//! round began* are complete.
+//! The reader empties all rings in rounds. After a ring was emptied in a round, the ring can only give records that are
+//! younger than the start of that round. So at the end of a round, all records up to the highest time *seen when the
+//! round began* have been read.
 //!
 //! ```text
 //!             round 1            round 2            round 3
@@ -16,13 +16,14 @@
 //! ```
 //!
 //! This is only true for records that are already in their ring. A writer first reads the time for its record, and then
-//! reserves space in the ring. An interrupt or a hypervisor may stop the writer between these two steps. Then the round
-//! misses the record. So a round releases only records up to the highest time that had been seen a *margin* before the
-//! round began. A ring without records delays the other rings by the margin and two rounds at most.
+//! reserves space in the ring. An interrupt or a hypervisor may stop the writer between these two steps. If this
+//! happens during a round, the round misses the record. So a round releases only records up to the highest time that
+//! had been seen a *margin* before the round began. A ring without records delays the other rings by the margin and two
+//! rounds at most.
 //!
-//! Each record is sorted once, when it is released. The records of one ring are nearly sorted: only the record of an
-//! interrupt may come before the older record that the interrupt has hit. The standard library's stable sort is fast
-//! for such runs.
+//! Each record is sorted once, when it is released. The records of one ring are nearly sorted: only a record that an
+//! interrupt wrote may be in front of the older record whose writer the interrupt stopped. The standard library's
+//! stable sort is fast for records in this order.
 
 use std::{
     collections::VecDeque,
@@ -37,7 +38,7 @@ use crate::abi::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 pub const MARGIN: Duration = Duration::from_millis(20);
 
 /// The maximum memory in bytes that the sorter needs for one record, in addition to the record itself. Each pending
-/// record has one entry. While it is released, its entry is also in `ready`.
+/// record has one entry in the list of its ring. While the record is released, it also has an entry in `ready`.
 pub const INDEX_PER_RECORD: usize = 2 * size_of::<SortedRecord>();
 
 /// The maximum number of records in a batch. The run loop should not need more than a few milliseconds for a batch.
@@ -55,8 +56,8 @@ pub struct Sorter {
     chunks: VecDeque<Arc<Chunk>>,
     /// The number of the first element of `chunks`. Numbers wrap around.
     first: u32,
-    /// The rounds that began less than a margin before the last one. For each of them: the time at which it began, and
-    /// the highest record time that had been seen before it.
+    /// The rounds that began less than a margin before the last round. Each entry contains the time at which the round
+    /// began, and the highest record time that had been seen before the round.
     begins: VecDeque<(Instant, u64)>,
     /// The highest time of all records that were passed to `push`.
     highest: u64,
@@ -72,7 +73,7 @@ pub struct Sorter {
 #[derive(Debug, Default)]
 struct Pending {
     records: Vec<SortedRecord>,
-    /// The sort key of the ring's last record. It is the time of this record, or of an earlier record if `push` does
+    /// The sort key of the ring's last record: the time of this record, or the time of an earlier record if `push` does
     /// not use the record's own time.
     last: u64,
     /// The highest time of all records of the ring.
@@ -123,10 +124,10 @@ impl Sorter {
         for record in chunk.records() {
             let is_sample = record_type(record) == PERF_RECORD_SAMPLE;
             let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
-            // A record without a time gets the time of the previous record of its ring, so that it stays after that
-            // record. PERF_RECORD_LOST gets this time too, because the loss began right after the previous record. The
-            // kernel writes PERF_RECORD_LOST later, when there is space again. With its own time, it could come
-            // after events of other CPUs that end spans from before the loss.
+            // A record without a time gets the time of the previous record of its ring, so that it stays after the
+            // previous record. PERF_RECORD_LOST gets the time of the previous record too, because the loss began right
+            // after that record. The kernel writes PERF_RECORD_LOST later, when there is space again. With its own
+            // time, PERF_RECORD_LOST could come after events of other CPUs that end spans from before the loss.
             let time = time.filter(|_| record_type(record) != PERF_RECORD_LOST).unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);
@@ -163,7 +164,8 @@ impl Sorter {
     }
 
     /// Releases all records up to the highest time that had been seen when the last ended round began, without waiting
-    /// for the margin. The source calls this if the run loop waits for these records, or if their memory is needed.
+    /// for the margin. The source calls this method if the run loop waits for these records, or if their memory is
+    /// needed.
     pub fn release_without_margin(&mut self) {
         if let Some((_, highest)) = self.begins.pop_back() {
             self.begins.clear();
@@ -184,7 +186,7 @@ impl Sorter {
         }
         let records = self.ready[self.next..end].to_vec();
         self.next = end;
-        // Compare the distances from `first`, because the numbers wrap around.
+        // The distances from `first` are compared, because the numbers wrap around.
         let distances = records.iter().map(|record| record.chunk.wrapping_sub(self.first));
         let (low, high) = distances.fold((u32::MAX, 0), |(low, high), at| (low.min(at), high.max(at)));
         let chunks = self.chunks.range(low as usize..=high as usize).map(Arc::clone).collect();
@@ -211,7 +213,7 @@ impl Sorter {
         let lowest = |records: &[SortedRecord]| records.iter().map(|record| record.chunk.wrapping_sub(first)).min();
         let ready = lowest(&self.ready[self.next..]);
         let pending = self.rings.iter().filter_map(|ring| match ring.sorted {
-            // These records are in the order of their chunks, so the first one has the lowest chunk number.
+            // In this case, records are in the order of their chunks, so the first record has the lowest chunk number.
             PendingOrder::AsReceived => lowest(ring.records.get(..1)?),
             PendingOrder::SortedByTime => lowest(&ring.records),
         });
@@ -232,7 +234,7 @@ impl Sorter {
             }
             let count = ring.records.partition_point(|record| record.time <= horizon);
             self.ready.extend(ring.records.drain(..count));
-            // Free this memory before the sort, because the sort needs memory too.
+            // The list is shrunk before the sort, because the sort needs memory too.
             shrink_after_backlog(&mut ring.records);
             if ring.records.is_empty() {
                 ring.sorted = PendingOrder::AsReceived;

@@ -55,13 +55,13 @@ pub struct SampleId {
     /// The process id and the thread id of the task in which the record was written. Each is `u32::MAX` if there was no
     /// task.
     pub pid_tid: Option<(u32, u32)>,
-    /// The time, in nanoseconds of the attr's clock.
+    /// The time at which the record was written, in nanoseconds of the attr's clock.
     pub time: Option<u64>,
     /// The id of the event for which the kernel wrote the record.
     pub id: Option<u64>,
-    /// The stream id of this event.
+    /// The stream id of the event that `id` identifies.
     pub stream_id: Option<u64>,
-    /// The CPU.
+    /// The CPU on which the record was written.
     pub cpu: Option<u32>,
 }
 
@@ -71,7 +71,7 @@ pub struct SampleId {
 pub struct Throttle {
     /// True at the start of throttling, false at its end.
     pub begins: bool,
-    /// The time, in nanoseconds of the attr's clock.
+    /// The time at which throttling started or ended, in nanoseconds of the attr's clock.
     pub time: u64,
     /// The id of the event. For an event that a child task inherited, it is the id of the event that was opened.
     pub id: u64,

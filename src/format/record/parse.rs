@@ -106,16 +106,16 @@ pub enum Record<'a> {
         /// The thread id of the task.
         tid: u32,
     },
-    /// A process mapped a file or memory. PERF_RECORD_MMAP, which contains less information, is returned as this
-    /// variant without an inode.
+    /// A process mapped a file or memory. PERF_RECORD_MMAP, which contains less information than PERF_RECORD_MMAP2, is
+    /// returned as this variant without an inode.
     Mmap2(Mmap2<'a>),
     /// The kernel added or removed code, for example because a BPF program was loaded or unloaded.
     Ksymbol(Ksymbol<'a>),
     /// A cgroup that exists at the start of a recording, or was created.
     Cgroup {
-        /// Its id, as in samples with PERF_SAMPLE_CGROUP.
+        /// The id of the cgroup, as in samples with PERF_SAMPLE_CGROUP.
         id: u64,
-        /// Its path from the root of its hierarchy, up to its NUL.
+        /// The path of the cgroup from the root of its hierarchy, up to its NUL.
         path: &'a [u8],
     },
     /// The kernel throttles an event, because the event took too many samples in one timer tick. There is no variant
@@ -128,9 +128,9 @@ pub enum Record<'a> {
 /// Code that the kernel added or removed (PERF_RECORD_KSYMBOL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ksymbol<'a> {
-    /// The address of its first byte.
+    /// The address of the code's first byte.
     pub addr: u64,
-    /// The length in bytes.
+    /// The length of the code in bytes.
     pub len: u32,
     /// The kind of code.
     pub kind: KsymbolKind,
@@ -166,11 +166,11 @@ pub struct Mmap2<'a> {
     pub pgoff: u64,
     /// The inode or the build id of the file.
     pub file: MmapFile<'a>,
-    /// `PROT_*`.
+    /// The protection of the mapping (`PROT_*`).
     pub prot: u32,
-    /// `MAP_*`.
+    /// The flags of the mapping (`MAP_*`).
     pub flags: u32,
-    /// The file's path, or something like `[vdso]` or `//anon`.
+    /// The file's path, or a name such as `[vdso]` or `//anon`.
     pub filename: &'a [u8],
 }
 
@@ -183,9 +183,9 @@ pub enum MmapFile<'a> {
         major: u32,
         /// The minor device number.
         minor: u32,
-        /// The inode.
+        /// The inode number.
         inode: u64,
-        /// How often the inode number was reused, if the file system counts that.
+        /// How often the inode number was reused, if the file system counts this.
         generation: u64,
     },
     /// The file's build id (PERF_RECORD_MISC_MMAP_BUILD_ID).
@@ -203,10 +203,11 @@ impl<'a> Mmap2<'a> {
             }
         };
         let (prot, flags) = match (u32_at(bytes, 64)?, u32_at(bytes, 68)?) {
-            // A mapping always has MAP_SHARED or MAP_PRIVATE, so these flags of 0 are not real. Kernels before 4.9 left
-            // out the protection and the flags of mappings without a file (`perf_event_mmap_event()` in
-            // kernel/events/core.c). simpleperf never writes them, but sets `PROT_JIT_SYMFILE_MAP` for files with
-            // generated code (`simpleperf/record.h` of Android), which is no protection.
+            // A mapping always has MAP_SHARED or MAP_PRIVATE, so the record does not contain the flags if they are 0.
+            // Kernels before 4.9 left out the protection and the flags of mappings without a file
+            // (`perf_event_mmap_event()` in kernel/events/core.c). simpleperf never writes the protection and the
+            // flags. But for files with generated code, it writes `PROT_JIT_SYMFILE_MAP` in place of the protection
+            // (`simpleperf/record.h` of Android).
             (prot, 0) if prot & (PROT_READ | PROT_WRITE | PROT_EXEC) == 0 => (prot | protection(misc), 0),
             stated => stated,
         };
@@ -244,20 +245,20 @@ fn protection(misc: u16) -> u32 {
     if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC }
 }
 
-/// Returns the build id from the bytes that contain either a build id or a device and inode. Returns `None` if they
-/// contain no build id. A build id is stored as its size (one byte), three bytes of 0, and 20 bytes.
+/// Returns the build id from the bytes that contain either a build id or a device and an inode. Returns `None` if the
+/// bytes contain no build id. A build id is stored as its size (one byte), three bytes of 0, and 20 bytes.
 ///
-/// The record's flag for build ids is not enough: while another tracer requests build ids, the kernel sets the flag
-/// also for events that did not request them. (`perf_event_mmap_output()` in kernel/events/core.c sets the flag for one
-/// event and does not clear it for the next.)
+/// The record's flag for build ids is not enough. While another tracer requests build ids, the kernel also sets the
+/// flag in records for events that did not request build ids. (`perf_event_mmap_output()` in kernel/events/core.c sets
+/// the flag for one event and does not clear it for the next.)
 fn build_id(bytes: &[u8; 24]) -> Option<&[u8]> {
     let ([size, 0, 0, 0], rest) = bytes.split_first_chunk()? else { return None };
     let (id, unused) = rest.split_at_checked(usize::from(*size))?;
     if id.is_empty() || unused.iter().any(|&byte| byte != 0) {
         return None;
     }
-    // `size` can also be the major number of a disk, if it is at most 11. Then the next four bytes are a minor number,
-    // which has 20 bits.
+    // If `size` is at most 11, it can also be the major number of a disk. In this case, the next four bytes are a minor
+    // number, which has 20 bits.
     let minor = u32_at(rest, 0)?;
     (id.len() > 11 || minor >> 20 != 0).then_some(id)
 }
@@ -273,10 +274,10 @@ impl<'a> Record<'a> {
         Self::side_band(kind, bytes, !0).unwrap_or(Record::Other(kind))
     }
 
-    /// Like [`Record::parse`], but for events that did not request build ids (`attr.build_id`). It ignores the build-id
+    /// Like [`Record::parse`], but for events that did not request build ids (`attr.build_id`). Ignores the build-id
     /// flag of mmap records. If any tracer on the machine requests build ids, the kernel may set the flag although the
-    /// record holds an inode. (`perf_event_mmap_output()` in kernel/events/core.c sets PERF_RECORD_MISC_MMAP_BUILD_ID
-    /// for one event and does not clear it for the next.)
+    /// record contains an inode. (`perf_event_mmap_output()` in kernel/events/core.c sets
+    /// PERF_RECORD_MISC_MMAP_BUILD_ID for one event and does not clear it for the next.)
     #[inline]
     pub fn parse_without_build_ids(bytes: &'a [u8]) -> Record<'a> {
         let kind = record_type(bytes);
@@ -312,7 +313,7 @@ impl<'a> Record<'a> {
                     2 => KsymbolKind::OutOfLine,
                     _ => KsymbolKind::Other,
                 };
-                // PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER.
+                // The lowest bit is PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER.
                 let removed = half(22)? & 1 != 0;
                 let name = bytes.get(24..)?;
                 let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
@@ -406,12 +407,12 @@ mod tests {
         assert_eq!(prot(0, [0, 0]), (5, 0));
         assert_eq!(prot(PERF_RECORD_MISC_MMAP_DATA, [0, 0]), (1, 0));
         assert_eq!(prot(0, [0x4000, 0]), (0x4005, 0));
-        // PROT_NONE of a private mapping.
+        // 0 and 2 stand for PROT_NONE and MAP_PRIVATE.
         assert_eq!(prot(0, [0, 2]), (0, 2));
     }
 
-    /// With trust in the flag, perf-prof would not know mappings while another tracer runs, and frames would have no
-    /// names.
+    /// If perf-prof trusted the flag, it would not know the mappings of processes while another tracer runs, and frames
+    /// would have no names.
     #[test]
     fn records_with_the_build_id_flag_of_another_tracer_have_an_inode() {
         let file = |union: &[u8; 24]| match Record::parse(&mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, union)) {
@@ -421,7 +422,7 @@ mod tests {
             Record::Mmap2(_) => false,
             other => panic!("{other:?}"),
         };
-        // Devices: 254:0 is typical of virtual disks, 0:42 of overlays and tmpfs.
+        // Examples of device numbers: 254:0 is typical of virtual disks, 0:42 of overlays and tmpfs.
         for (major, minor) in [(254u32, 0u32), (8, 1), (259, 3), (0, 42), (9, 0)] {
             for (inode, generation) in [(1234u64, 0u64), (1 << 40, 7)] {
                 let words = [major.to_ne_bytes(), minor.to_ne_bytes()].concat();

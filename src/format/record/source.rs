@@ -36,10 +36,10 @@ pub struct LossCounts {
     /// The lost samples per event, in the order in which the events were requested.
     pub per_event: Vec<u64>,
     /// All lost records per ring, including side-band records (names, forks and exits of tasks). PERF_RECORD_LOST
-    /// reports the same losses, so both numbers can be compared.
+    /// reports the same losses, so these numbers can be compared with the numbers in PERF_RECORD_LOST.
     pub per_ring: Vec<u64>,
-    /// The lost samples per ring, without side-band records. These are the events that the user misses. Their sum
-    /// equals the sum of `per_event`.
+    /// The lost samples per ring, without side-band records. The user misses the events of these samples. The sum of
+    /// these numbers equals the sum of `per_event`.
     pub samples_per_ring: Vec<u64>,
 }
 
@@ -65,13 +65,13 @@ pub trait Source {
     /// Returns the kernel's own loss counts (PERF_FORMAT_LOST, kernel 6.0), or `None` if the kernel does not keep them.
     fn losses(&mut self) -> Option<LossCounts>;
 
-    /// Returns how many of the lost records of each ring are side-band records, or `None` if that is not known. The
+    /// Returns how many of the lost records of each ring are side-band records, or `None` if this is not known. The
     /// call is cheaper than [`Source::losses`].
     fn lost_side_band(&mut self) -> Option<Vec<u64>> {
         None
     }
 
-    /// Returns the CPUs that went offline since the last call. Their events have ended for good.
+    /// Returns the CPUs that went offline since the last call. The events on these CPUs have ended for good.
     fn take_offline_cpus(&mut self) -> Vec<u32> {
         Vec::new()
     }
@@ -84,8 +84,8 @@ pub trait Source {
         None
     }
 
-    /// Returns the time of day, in ns, at which live events were turned off. Returns `None` if they are still on, and
-    /// for recordings. The source may deliver events from before this time much later.
+    /// Returns the time of day at which live events were turned off, in ns. Returns `None` while live events are on,
+    /// and for recordings. The source may deliver events from before this time much later.
     fn off_at(&self) -> Option<i64> {
         None
     }
@@ -93,11 +93,11 @@ pub trait Source {
     /// Returns the number of samples that arrived too late to be delivered in order.
     fn late(&self) -> u64;
 
-    /// Returns the number of samples that were left out because of a limit that the user set. They are not counted as
-    /// lost.
+    /// Returns the number of samples that were left out because of a limit that the user set. These samples are not
+    /// counted as lost.
     fn dropped_by_limit(&self) -> u64;
 
-    /// Returns the number of bytes of the records in memory: the source has read them, and their memory has not been
-    /// handed back to the source yet.
+    /// Returns the number of bytes of the records in memory. The source has read these records, and their memory has
+    /// not been handed back to the source yet.
     fn backlog(&self) -> usize;
 }

@@ -155,11 +155,11 @@ impl fmt::Display for Attrs {
     }
 }
 
-/// Returns the attribute that the user may have meant by a filter such as `alia=x`: the name in the filter is the beginning
-/// of the attribute's name, or similar to it.
+/// Returns the attribute that the user may have meant by a filter such as `alia=x`: the name before the `=` is the
+/// beginning of the attribute's name, or is similar to it.
 pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
-    // The shortest beginning of an attribute's name that is taken for this attribute, in bytes. Shorter beginnings fit
-    // too many words.
+    // The minimum length in bytes of a beginning that is taken for an attribute's name. Shorter beginnings fit too many
+    // words.
     const SHORTEST: usize = 3;
     let (name, value) = filter.split_once('=').unwrap_or((filter, ""));
     if value.starts_with('=') {

@@ -7,9 +7,9 @@ use super::{error::SpecError, modifiers::Modifiers, terms::number};
 /// A breakpoint, as a `mem:` selector requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breakpoint {
-    /// The address.
+    /// The address that is watched.
     pub addr: u64,
-    /// The length in bytes. If it is `None`, the length depends on the kind of access.
+    /// The length of the watched memory in bytes. If the length is `None`, it depends on the kind of access.
     pub len: Option<u8>,
     /// The accesses that are watched.
     pub access: Access,
@@ -30,7 +30,8 @@ pub struct Access {
 const PREFIX: &str = "mem:";
 
 /// Parses a breakpoint at the start of `text`. The `/` in `mem:ADDR/LEN` does not start a section. Returns the
-/// breakpoint, its modifiers and the offset of the text after them, or `None` if `text` does not start with `mem:`.
+/// breakpoint, its modifiers, and the offset of the text after the modifiers. Returns `None` if `text` does not start
+/// with `mem:`.
 pub(super) fn parse(text: &str) -> Result<Option<(Breakpoint, Modifiers, usize)>, SpecError> {
     let Some(rest) = text.strip_prefix(PREFIX) else { return Ok(None) };
     let word = |text: &str| text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());

@@ -8,8 +8,8 @@ pub enum CallGraph {
     /// The kernel follows frame pointers.
     #[default]
     FramePointer,
-    /// The kernel copies the registers and this many bytes of the stack. They are unwound with the unwind information
-    /// of the mapped files.
+    /// The kernel copies the registers and this many bytes of the stack. The stack is unwound with the unwind
+    /// information of the mapped files.
     Dwarf(StackSize),
     /// The processor records its last branches. Only user frames can be found in this way.
     LastBranches,
@@ -20,7 +20,7 @@ pub enum CallGraph {
 pub struct StackSize(u16);
 
 impl StackSize {
-    /// The largest size. The kernel accepts multiples of 8 that fit into the 16 bits of a record's size
+    /// The maximum size. The kernel accepts multiples of 8 that fit into the 16 bits for a record's size
     /// (perf_copy_attr()).
     pub const MAX: StackSize = StackSize(!7);
 
@@ -39,16 +39,16 @@ impl Default for StackSize {
 /// An error in the text of a [`CallGraph`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallGraphError {
-    /// An unknown way to record call chains.
+    /// The text is not a way to record call chains.
     #[error("`{0}` is not a way to record call chains; write fp or dwarf[,SIZE]")]
     Unknown(String),
     /// A stack size was given for a way other than `dwarf`. Only `dwarf` copies the stack.
     #[error("`{0}` takes no size; only dwarf takes a size, for example `dwarf,16384`")]
     Unwanted(&'static str),
-    /// Not a size.
+    /// The text is not a size.
     #[error("`{0}` is not a stack size; write a number of bytes, for example `dwarf,16384` or `dwarf,16K`")]
     Size(String),
-    /// A size that the kernel does not accept.
+    /// The kernel does not accept a size.
     #[error("the stack size {0} is out of range; it must be a multiple of 8 between 8 and {max}", max = StackSize::MAX.0)]
     Range(u64),
 }

@@ -6,9 +6,10 @@ use std::{path::PathBuf, str::FromStr};
 /// The channel from which commands are read, and optionally the channel to which acks are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Inherited file descriptors.
+    /// Inherited file descriptors: the number of the descriptor for commands, and the number of the descriptor for
+    /// acks.
     Fd(i32, Option<i32>),
-    /// Named pipes.
+    /// Named pipes: the path of the pipe for commands, and the path of the pipe for acks.
     Fifo(PathBuf, Option<PathBuf>),
 }
 
@@ -20,7 +21,7 @@ pub enum ControlError {
         "`{0}` is not valid for --control; write fd:NUMBER[,NUMBER] or fifo:PATH[,PATH] (the first for commands, the second for replies)"
     )]
     Form(String),
-    /// Not a number of a file descriptor.
+    /// The text is not the number of a file descriptor.
     #[error("`{0}` is not the number of a file descriptor; write, for example, `fd:10,11`")]
     Number(String),
 }

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-/// The largest accepted CPU number. No kernel has CPU numbers this high (`CONFIG_NR_CPUS` is at most 8192). The limit
-/// prevents a range such as `0-4000000000` from being expanded.
+/// The maximum CPU number that is accepted. No kernel has CPU numbers this high (`CONFIG_NR_CPUS` is at most 8192).
+/// Without this limit, a range such as `0-4000000000` would be expanded.
 const MAX_CPU: u32 = 65535;
 
 /// A set of CPU numbers.
@@ -13,10 +13,10 @@ pub struct CpuSet(BTreeSet<u32>);
 /// An error in a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuSetError {
-    /// Neither a number nor a range.
+    /// The text is neither a number nor a range.
     #[error("`{0}` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`")]
     Number(String),
-    /// A range from high to low.
+    /// A range has a first CPU that is higher than its last CPU.
     #[error("the range of CPUs `{0}` is reversed; write the lower CPU first")]
     Reversed(String),
 }

@@ -289,8 +289,8 @@ fn filter_or_similar(near: &[String]) -> String {
     }
 }
 
-/// Returns the end of the message about a section that is not closed. It is a hint how to write a relative path, if the
-/// section may be the rest of such a path. Otherwise returns an empty text.
+/// Returns the end of the message about a section that is not closed. If the section may be the rest of a relative
+/// path, the end is a hint how to write a relative path. Otherwise, the end is an empty text.
 fn path_hint(selector: &str) -> String {
     match selector.rsplit_once('@') {
         Some((_, file)) if !file.is_empty() => format!(", or write a relative path as ./{file}/NAME"),

@@ -39,23 +39,22 @@ pub enum EventKind {
         /// The part after the colon.
         name: String,
     },
-    /// An event without a system. It is a built-in event source, an event that has a name in perf, or an event of a
-    /// PMU.
+    /// An event without a system: a built-in event source, an event that has a name in perf, or an event of a PMU.
     Source {
         /// The name of the source, event or PMU.
         name: String,
         /// The text of the first section. A built-in source has its options there; other events have their terms there.
         option: Option<String>,
-        /// The letters after the colon.
+        /// The modifiers after the colon.
         modifiers: Modifiers,
     },
-    /// An address in memory that is watched.
+    /// A breakpoint: an address in memory that is watched.
     Breakpoint {
-        /// The address, the length and the accesses.
+        /// The address, the length and the accesses to watch.
         breakpoint: Breakpoint,
         /// The terms in the first section.
         option: Option<String>,
-        /// The letters after the last colon.
+        /// The modifiers after the last colon.
         modifiers: Modifiers,
     },
     /// A dynamic probe.
@@ -71,8 +70,8 @@ impl EventSpec {
         matches!(&self.kind, EventKind::Tracepoint { system, name } if is_glob(system) || is_glob(name))
     }
 
-    /// Returns whether the selector requests the tracepoint `system:name`, or the probe that is recorded under that
-    /// name.
+    /// Returns whether the selector requests the tracepoint `system:name`, or the probe that is recorded as
+    /// `system:name`.
     pub fn matches(&self, system: &str, name: &str) -> bool {
         match &self.kind {
             EventKind::Tracepoint { system: s, name: n } => glob_matches(s, system) && glob_matches(n, name),
@@ -147,7 +146,7 @@ pub fn handler_name(system: &str, name: &str) -> String {
 }
 
 /// Returns the handler name of an event other than a tracepoint: its name, with `_` in place of each character that a
-/// Python name cannot contain. If the name starts with a digit, an `_` comes first.
+/// Python name cannot contain. If the name starts with a digit, an `_` precedes it.
 pub fn source_handler_name(name: &str) -> String {
     let first = name.starts_with(|c: char| c.is_ascii_digit()).then_some('_');
     // Some numeric characters cannot be in a Python name, for example `²`.

@@ -45,8 +45,8 @@ pub fn glob_matches(glob: &str, text: &str) -> bool {
     }
 }
 
-/// Returns whether `byte` is in a character class, and the length of the class including its `]`. `rest` starts after
-/// the `[`. Returns `None` if the class is never closed.
+/// Returns whether `byte` is in a character class, and the length of the class including its `]`. `rest` is the text
+/// after the `[` of the class. Returns `None` if the class is never closed.
 fn class(rest: &[u8], byte: u8) -> Option<(bool, usize)> {
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
     let mut at = usize::from(negated);

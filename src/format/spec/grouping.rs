@@ -17,7 +17,8 @@ pub enum Grouping {
     Alone,
     /// The first event of its group.
     Leader(Sampled),
-    /// An event after the first event of its group. Its leader is the nearest leader before it in the list.
+    /// An event after the first event of its group. The leader of the group is the nearest leader before this event in
+    /// the list.
     Member(Sampled),
 }
 
@@ -26,12 +27,12 @@ pub enum Grouping {
 pub enum Sampled {
     /// Each event is sampled.
     Each,
-    /// Only the leader is sampled. Its samples hold the counts of all events of the group (`:S`).
+    /// Only the leader is sampled. The leader's samples contain the counts of all events of the group (`:S`).
     Leader,
 }
 
 impl Grouping {
-    /// Returns the role of the next event from the same selector. (A selector with wildcards can stand for several
+    /// Returns the role of the next event that has the same selector. (A selector with wildcards can stand for several
     /// events.)
     pub fn next_role(self) -> Grouping {
         match self {
@@ -68,8 +69,8 @@ impl<'a> GroupText<'a> {
     pub fn parse(text: &'a str) -> Result<Option<Self>, SpecError> {
         let Some(opened) = text.strip_prefix('{') else { return Ok(None) };
         let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
-        // A section may contain braces (`CPUS{0,2}`), and more text of the section follows its `}`. After the `}` of
-        // the group comes a comma, a colon or the end of the list.
+        // A section may contain braces (`CPUS{0,2}`). After the `}` of a section, more text of the section follows.
+        // After the `}` of the group, a comma, a colon or the end of the list follows.
         let (mut from, mut wrong) = (0, None);
         let end = loop {
             let Some(end) = find(opened, from, &['}']).map_err(unclosed)? else {
@@ -141,8 +142,8 @@ fn only_of_sampled(event: &EventSpec) -> Option<&'static str> {
 }
 
 impl Modifiers {
-    /// Returns these modifiers combined with those of the group. If both have a precision, the precision of the event
-    /// is used.
+    /// Returns these modifiers combined with the modifiers of the group. If both have a precision, the precision of the
+    /// event is used.
     fn and(self, group: Modifiers) -> Modifiers {
         Modifiers {
             user: self.user || group.user,

@@ -32,7 +32,7 @@ pub fn parse_ids(list: &str) -> Result<Ids, IdError> {
     ids(list, 1)
 }
 
-/// Parses ids of tasks that samples can have: 0 and above, since all idle tasks of the kernel have id 0.
+/// Parses ids of tasks that samples can have: 0 and above, because all idle tasks of the kernel have the id 0.
 pub fn parse_recorded_ids(list: &str) -> Result<Ids, IdError> {
     ids(list, 0)
 }

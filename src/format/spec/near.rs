@@ -3,11 +3,12 @@
 /// The lowest similarity of a suggestion. A less similar name would confuse more than help.
 const GOOD: f64 = 0.8;
 
-/// The largest distance of a suggestion's similarity from that of the best match. Less similar names are not suggested.
+/// The maximum difference between the similarity of a suggestion and the similarity of the best match. Names that are
+/// less similar are not suggested.
 const SPREAD: f64 = 0.08;
 
-/// The longest text that is compared, in bytes. No name of an event, option or field is longer. Comparing a longer text
-/// with all names would take seconds.
+/// The maximum length of a text that is compared, in bytes. No name of an event, option or field is longer. Comparing a
+/// longer text with all names would take seconds.
 const LONGEST: usize = 256;
 
 /// Returns up to three names from `among` that the user may have meant by `what`, the best match first.
@@ -43,8 +44,8 @@ pub fn did_you_mean_aside(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
 }
 
-/// Returns the similarity of two names from 0 to 1: 1 minus the edit distance relative to the length. If only the
-/// `system:` is missing or wrong, the similarity is at least 0.99. Two swapped letters are a good match even in a short
+/// Returns the similarity of two names from 0 to 1: 1 minus the edit distance relative to the length. If the names
+/// differ only in the `system:`, the similarity is at least 0.99. Two swapped letters are a good match even in a short
 /// name.
 fn similarity(wanted: &str, name: &str) -> f64 {
     if wanted.len() == name.len()
@@ -53,7 +54,7 @@ fn similarity(wanted: &str, name: &str) -> f64 {
     {
         return 0.9;
     }
-    // A name with one letter too few or too many is a good match, even if it is short: `com` for `comm`.
+    // A name with one letter too few or too many is a good match even if the name is short: `com` for `comm`.
     let shorter = wanted.len().min(name.len());
     if shorter >= 3 && wanted.len().abs_diff(name.len()) == 1 && strsim::levenshtein(wanted, name) == 1 {
         return strsim::normalized_damerau_levenshtein(wanted, name).max(GOOD);
@@ -89,7 +90,7 @@ mod tests {
         expected.assert_eq(&similar_names(what, NAMES).join(" "));
     }
 
-    /// The time of a comparison grows with both lengths.
+    /// Without `LONGEST`, this comparison would take seconds, because its time grows with both lengths.
     #[test]
     fn a_text_that_is_longer_than_any_name_is_compared_with_none() {
         let (start, long) = (std::time::Instant::now(), "sched:".repeat(100_000));

@@ -40,7 +40,8 @@ const HARDWARE: [(&str, Option<&str>, u64); 10] = [
     ("ref-cycles", None, PERF_COUNT_HW_REF_CPU_CYCLES),
 ];
 
-/// The caches, in the order of `enum perf_hw_cache_id`. Each comes with its operations, as indices in [`OPERATIONS`].
+/// The caches, in the order of `enum perf_hw_cache_id`. Each cache has a list of its operations, which are indices in
+/// [`OPERATIONS`].
 const CACHES: [(&str, &[usize]); 7] = [
     ("L1-dcache", &[0, 1, 2]),
     ("L1-icache", &[0, 2]),
@@ -51,8 +52,8 @@ const CACHES: [(&str, &[usize]); 7] = [
     ("node", &[0, 1, 2]),
 ];
 
-/// The operations on a cache, in the order of `enum perf_hw_cache_op_id`. Each comes with the name for its accesses and
-/// the name for its misses.
+/// The operations on a cache, in the order of `enum perf_hw_cache_op_id`. Each operation has a name for its accesses
+/// and a name for its misses.
 const OPERATIONS: [(&str, &str); 3] =
     [("loads", "load-misses"), ("stores", "store-misses"), ("prefetches", "prefetch-misses")];
 
@@ -76,8 +77,8 @@ pub fn named_event(name: &str) -> Option<NamedEvent> {
     software.or_else(hardware).or_else(|| cache(name)).or_else(|| raw(name))
 }
 
-/// Returns the name of an event. If a PERF_TYPE_RAW event has no name, returns its raw code as `rNNN`. Returns `None`
-/// for all other events without a name.
+/// Returns the name of an event. Returns the raw code `rNNN` for a PERF_TYPE_RAW event without a name, and `None` for
+/// all other events without a name.
 pub fn perf_event_name(event: NamedEvent) -> Option<String> {
     let named = perf_event_names().map(|(name, _)| name).find(|name| named_event(name) == Some(event));
     named.or_else(|| (event.kind == PERF_TYPE_RAW).then(|| format!("r{:x}", event.config)))
@@ -93,7 +94,7 @@ pub fn perf_event_names() -> impl Iterator<Item = (String, EventGroup)> {
 fn caches() -> impl Iterator<Item = (String, u64)> {
     CACHES.iter().enumerate().flat_map(|(cache, (name, operations))| {
         operations.iter().flat_map(move |&operation| {
-            // PERF_TYPE_HW_CACHE: cache, operation and result, a byte each.
+            // The `config` of PERF_TYPE_HW_CACHE consists of cache, operation and result, one byte each.
             let config = cache as u64 | (operation as u64) << 8;
             let (accesses, misses) = OPERATIONS[operation];
             [(format!("{name}-{accesses}"), config), (format!("{name}-{misses}"), config | 1 << 16)]

@@ -33,7 +33,7 @@ pub enum ProbeKind {
     Uprobe,
     /// The probe is hit when a user function returns.
     Uretprobe,
-    /// The probe is hit when a program reaches a static probe (USDT), which its author put there.
+    /// The probe is hit when a program reaches a static probe (USDT), which the author of the program put there.
     Usdt,
 }
 
@@ -74,7 +74,7 @@ pub enum ProbeLocation {
     },
     /// An address in the running kernel, or in the file as `nm` and `objdump` show it.
     Address(u64),
-    /// A static probe. A file may have it at several places. Both names may contain wildcards.
+    /// A static probe. A file may contain a static probe at several places. Both names may contain wildcards.
     Static {
         /// The provider: the name that the program or library gives to the group of its probes.
         provider: String,
@@ -103,7 +103,7 @@ pub enum ProbeSyntaxError {
     /// The function or address is missing.
     #[error("the function is missing; write {0}")]
     NoPlace(&'static str),
-    /// Not the name of a static probe.
+    /// The text is not the name of a static probe.
     #[error("`{0}` is not the name of a static probe; write usdt:PROVIDER:NAME@\"FILE\"")]
     Static(String),
     /// The text after the `+` is not a number.
@@ -131,8 +131,8 @@ fn form(kind: ProbeKind) -> &'static str {
     }
 }
 
-/// Parses a probe at the start of `text`. A `/` in its path does not start a section. Returns the probe and the offset
-/// of the text after it, or `None` if `text` is not a probe.
+/// Parses a probe at the start of `text`. A `/` in the path of the probe's file does not start a section. Returns the
+/// probe and the offset of the text after it, or `None` if `text` does not start with a probe.
 ///
 /// Besides `FUNCTION@FILE`, `FILE:FUNCTION` is accepted, as in other tools. Paths without quotes are accepted too,
 /// because shells remove quotes. A path without quotes ends at a comma, at `//`, or at the `:` before the function.
@@ -181,7 +181,7 @@ fn user(kind: ProbeKind, text: &str) -> Result<(Probe, &str), ProbeSyntaxError> 
             let location = self::location(kind, location)?;
             return if file.is_empty() { Err(missing()) } else { Ok((Probe { kind, location, file }, next)) };
         }
-        // The text after this `@` is the version of the function: `memcpy@GLIBC_2.14@"libc.so.6"`.
+        // The text between this `@` and the next one is the version of the function: `memcpy@GLIBC_2.14@"libc.so.6"`.
         (location, after) = (&text[..text.len() - next.len()], next);
     }
 }
@@ -233,7 +233,7 @@ fn from(text: &str, at: usize, separators: &[char]) -> Result<usize, ProbeSyntax
     }
 }
 
-/// Returns a copy of `text`. Returns an error if it cannot be enclosed in quotes because it contains both kinds of
+/// Returns a copy of `text`. Returns an error if `text` contains both kinds of quotes, so that it cannot be enclosed in
 /// quotes.
 pub(super) fn checked_for_quotes(text: &str) -> Result<String, ProbeSyntaxError> {
     if text.contains('"') && text.contains('\'') {

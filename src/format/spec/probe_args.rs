@@ -8,16 +8,17 @@ use super::{error::ValueError, parse::unquote};
 /// The attributes of a probe that are never arguments.
 const ATTRIBUTES: [&str; 5] = ["", "stack", "max-stack", "alias", "cpus"];
 
-/// The attributes of events other than tracepoints. For a probe, `period=10` is not an argument, but `period=%di` is,
-/// because `%di` can only be a fetch.
+/// The attributes that set how often an event other than a tracepoint is sampled, and what its samples contain. For a
+/// probe, `period=10` is such an attribute and not an argument. But `period=%di` is an argument, because `%di` can only
+/// be a fetch.
 const SAMPLING: [&str; 5] = ["period", "c", "freq", "F", "sample"];
 
-/// The longest name of an argument that the kernel accepts (`MAX_ARG_NAME_LEN` in kernel/trace/trace_probe.h, with a
-/// NUL).
+/// The maximum length of an argument's name that the kernel accepts. `MAX_ARG_NAME_LEN` in kernel/trace/trace_probe.h
+/// includes the NUL.
 const LONGEST_NAME: usize = 31;
 
-/// An argument of a probe. `Documentation/trace/uprobetracer.rst` and `kprobetrace.rst` of the kernel describe fetches
-/// and types.
+/// An argument of a probe. A fetch is the text that says where the kernel finds the value.
+/// `Documentation/trace/uprobetracer.rst` and `kprobetrace.rst` of the kernel describe fetches and types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeArgument {
     /// The name of the field. `None` if the user gave only a fetch.
@@ -28,16 +29,16 @@ pub struct ProbeArgument {
     pub type_name: Option<String>,
 }
 
-/// The innermost part of a fetch, which is read first.
+/// The innermost part of a fetch, whose value is read first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchBase {
     /// The argument with this number; the first one has the number 1.
     Argument(usize),
     /// The value that the function returns.
     ReturnValue,
-    /// A name without a sign: a parameter of the function.
+    /// A name without `%`, `$`, `@` or the like: a parameter of the function.
     Parameter(String),
-    /// Text for the kernel: a register, a variable, an address.
+    /// Text that the kernel interprets: a register, a variable, an address.
     Kernel(String),
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Rate;
 
-/// The longest interval: a year. Adding it to the time of a clock cannot overflow.
+/// The maximum interval: a year. Adding a year to the time of a clock cannot overflow.
 const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The maximum size of a ring, in bytes. Kernels allow only much smaller rings.
@@ -86,8 +86,8 @@ impl RingSize {
             RingSize::Pages(pages) => pages,
             RingSize::Bytes(bytes) => bytes.div_ceil(page_size.max(1) as u64),
         };
-        // `parse_pages` refuses values above MAX_RING. For a larger value from elsewhere, the result is the largest
-        // power of two.
+        // `parse_pages` refuses values above MAX_RING. For a larger value that does not come from `parse_pages`, the
+        // result is the largest power of two.
         let rounded = pages.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
         usize::try_from(rounded).unwrap_or(1 << (usize::BITS - 1))
     }

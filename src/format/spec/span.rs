@@ -34,7 +34,7 @@ pub const SPAN_SOURCES: &[&str] = &[
     "kvm-exit",
 ];
 
-/// The start of a selector of the source `function`, whose events are probes of a function.
+/// The start of a selector of the source `function`. The events of this source are probes of a function.
 const FUNCTION: &str = "function:";
 
 /// The start of a selector of a span whose events the user names.
@@ -51,7 +51,7 @@ const MAX_OPEN: u32 = 1_000_000;
 pub struct SpanSpec {
     /// The name of the span's event.
     pub name: String,
-    /// The events that begin and end it.
+    /// The events that begin and end the span.
     pub events: SpanEvents,
     /// The fields that have the same values in both events of a span. Empty for a source, which has its own key.
     pub key: Vec<KeyField>,
@@ -81,7 +81,7 @@ pub enum SpanEvents {
         /// The tracepoints and probes that end a span.
         end: Vec<EventKind>,
     },
-    /// A built-in source defines them.
+    /// A built-in source defines the events.
     Source {
         /// The name of the source, for example `offcpu`.
         source: String,
@@ -93,7 +93,7 @@ pub enum SpanEvents {
 /// An option of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanOption {
-    /// Its name: a word that the source knows, or one of its fields.
+    /// The name of the option: a word that the source knows, or the name of one of the source's fields.
     pub name: String,
     /// The values that the field may have, with wildcards; empty if the option has no value.
     pub values: Vec<String>,
@@ -108,7 +108,7 @@ pub struct SpanArguments {
     pub end: Vec<ProbeArgument>,
 }
 
-/// A field of the key, with its name in the event that begins a span and in the event that ends it.
+/// A field of the key. It may have different names in the event that begins a span and in the event that ends the span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyField {
     /// The name in the event that begins the span. This is also the name in the span.
@@ -123,9 +123,9 @@ pub enum SpanStack {
     /// The options that apply to all events decide.
     #[default]
     Inherit,
-    /// The event that begins the span. The span gets its call chain.
+    /// Only the event that begins the span. The span gets the call chain of this event.
     Begin,
-    /// The event that ends the span. The span gets its call chain.
+    /// Only the event that ends the span. The span gets the call chain of this event.
     End,
     /// Both events. The span gets the call chain of the event that begins it.
     Both,
@@ -259,8 +259,8 @@ impl SpanSpec {
         }
     }
 
-    /// Adds an attribute as an option of the source. Returns false if it is an attribute of all events, or if this is
-    /// not a source.
+    /// Adds an attribute as an option of the source. Returns false if the attribute is one that all events have, or if
+    /// this span is not a source.
     pub(super) fn add_as_option(&mut self, text: &str) -> bool {
         let is_own = self.is_source() && is_option(text) && !Attrs::has(text.split('=').next().unwrap_or(text).trim());
         if is_own {
@@ -403,7 +403,7 @@ impl fmt::Display for SpanSpec {
         let name = |event: &EventKind| match event {
             EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
             EventKind::Probe(probe) => probe.to_string(),
-            // Only tracepoints and probes begin and end a span.
+            // Nothing else can be here: only tracepoints and probes begin and end a span.
             _ => String::new(),
         };
         let names = |events: &[EventKind]| events.iter().map(name).collect::<Vec<_>>().join("|");

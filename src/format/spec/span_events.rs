@@ -14,7 +14,7 @@ pub(super) struct ParsedEvents {
     pub length: usize,
 }
 
-/// The text between the events that begin a span and those that end it.
+/// The text between the events that begin a span and the events that end a span.
 const RANGE: &str = "..";
 
 /// Parses the events at the start of `text`. After them, `text` may continue with the sections of the selector, or with
@@ -39,14 +39,14 @@ pub(super) fn parse(text: &str) -> Result<ParsedEvents, SpanSyntaxError> {
     }
 }
 
-/// Parses one event. Returns it and the length of its text.
+/// Parses one event. Returns the event and the length of its text.
 fn event(text: &str) -> Result<(EventKind, usize), SpanSyntaxError> {
     let text = &text[..end_of_event(text)];
     let blank = text.len() - text.trim_start().len();
     match probe::parse(&text[blank..]) {
         Some(Ok((probe, length))) => return Ok((EventKind::Probe(probe), blank + length)),
-        // A probe without a file is parsed as the tracepoint `system:name`, because a recording contains the names of
-        // probes without their files.
+        // A probe without a file is parsed as the tracepoint `system:name`, because recordings contain the names of
+        // probes, but not their files.
         Some(Err(ProbeSyntaxError::NoFile { .. })) | None => {}
         Some(Err(error)) => return Err(SpanSyntaxError::Probe(error)),
     }
@@ -54,8 +54,8 @@ fn event(text: &str) -> Result<(EventKind, usize), SpanSyntaxError> {
     Ok((tracepoint(text[..length].trim())?, length))
 }
 
-/// Returns the length of the first event in `text`. A `|` or `..` ends it, except for the dots of a path such as
-/// `../lib`.
+/// Returns the length of the first event in `text`. The event ends at a `|` or at `..`, except for the dots of a path
+/// such as `../lib`.
 fn end_of_event(text: &str) -> usize {
     let mut from = 0;
     while let Ok(Some(at)) = find(text, from, &['|', '.']) {

@@ -16,9 +16,9 @@ pub struct Term {
 /// How often an event is sampled, as the user requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// One sample each time the event has been counted this number of times.
+    /// One sample each time the event has occurred this many times.
     Period(u64),
-    /// This number of samples per second.
+    /// This many samples per second.
     Frequency(u64),
     /// As often as the kernel allows.
     MaxFrequency,

@@ -9,9 +9,10 @@ pub struct TimeRanges(Vec<TimeRange>);
 /// A range that includes both of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeRange {
-    /// From one time of the recording's clock to another, in ns.
+    /// A range from one time of the recording's clock to another, in ns.
     Times(u64, u64),
-    /// From one percentage of the recording's duration to another. The unit is a millionth of a percent.
+    /// A range from one percentage of the recording's duration to another. The unit of both numbers is a millionth of a
+    /// percent.
     Shares(u64, u64),
 }
 
@@ -95,7 +96,8 @@ impl TimeRanges {
             }
         };
         let ranges: Vec<_> = self.0.iter().filter_map(range).collect();
-        // For the callers, an empty list means all times. So this returns a range in which no record can be.
+        // An empty list means all times for the callers. So if there are no ranges, the result is a range that contains
+        // no record.
         if ranges.is_empty() { vec![(u64::MAX, u64::MAX)] } else { ranges }
     }
 }

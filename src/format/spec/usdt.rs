@@ -6,7 +6,8 @@ use super::{
     probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError, checked_for_quotes, file, is_path, up_to},
 };
 
-/// The text in a file's names that stands for `-`: the file has `query__start` for the documented probe `query-start`.
+/// The text that stands for `-` in the probe names of a file. For the probe that is documented as `query-start`, the
+/// file contains `query__start`.
 const DASH: &str = "__";
 
 /// Parses a static probe after `usdt:`. Returns the probe and the text after it.

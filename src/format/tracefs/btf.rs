@@ -1,27 +1,28 @@
 //! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, the sizes and members of structs
 //! and unions, the numbers of functions, and the places of per-CPU variables.
 //!
-//! Print formats need BTF for enumerators and for bit-fields of a union (`role.level`). They contain an enumerator's
-//! name if the kernel has not replaced the name by its value (`TRACE_DEFINE_ENUM`). `include/uapi/linux/btf.h` defines
-//! the layout of BTF.
+//! Print formats need BTF for enumerators and for bit-fields of a union (`role.level`). A print format contains an
+//! enumerator's name if the kernel has not replaced the name by its value (`TRACE_DEFINE_ENUM`).
+//! `include/uapi/linux/btf.h` defines the layout of BTF.
 
 use std::collections::HashMap;
 
 /// The position of a member in its struct or union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitField {
-    /// Offset from the start of the struct or union, in bits.
+    /// The offset of the member from the start of the struct or union, in bits.
     pub offset: u32,
-    /// Size of the bit-field in bits; 0 if the member is not a bit-field.
+    /// The size of the bit-field in bits; 0 if the member is not a bit-field.
     pub size: u32,
 }
 
 /// The place of a per-CPU variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerCpuVariable {
-    /// Offset from the start of the memory of its CPU, in bytes. This memory starts at a multiple of the page size.
+    /// The offset from the start of each CPU's memory for per-CPU variables, in bytes. This memory starts at a multiple
+    /// of the page size.
     pub offset: u32,
-    /// Size in bytes.
+    /// The size of the variable in bytes.
     pub size: u32,
 }
 
@@ -35,19 +36,20 @@ pub struct Btf {
     per_cpu: HashMap<Box<str>, PerCpuVariable>,
 }
 
-/// Whether all enumerators are read. There are tens of thousands, which takes longer than everything else.
+/// Whether all enumerators are read. There are tens of thousands of enumerators, and reading them takes longer than
+/// reading everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enumerators {
-    /// They are read.
+    /// All enumerators are read.
     Read,
-    /// They are skipped.
+    /// Enumerators are skipped.
     Skipped,
 }
 
 #[derive(Clone, Debug)]
 struct Member {
-    /// Empty if the member is an anonymous struct or union. In C, the members of an anonymous struct belong to the
-    /// struct or union that contains it.
+    /// The name of the member. It is empty if the member is an anonymous struct or union. In C, the members of an
+    /// anonymous struct belong to the struct or union that contains the anonymous struct.
     name: Box<str>,
     type_id: u32,
     at: BitField,
@@ -70,8 +72,8 @@ const KIND_ENUM64: u32 = 19;
 const PER_CPU_SECTION: &str = ".data..percpu";
 
 impl Btf {
-    /// Reads a struct, a union, a function or a per-CPU variable if `wanted` returns true for its name. Returns `None` if the bytes
-    /// are not BTF.
+    /// Parses BTF. Reads those structs, unions, functions and per-CPU variables for whose names `wanted` returns true.
+    /// Returns `None` if the bytes are not BTF.
     pub fn parse(bytes: &[u8], enumerators: Enumerators, wanted: impl Fn(&str) -> bool) -> Option<Btf> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -135,7 +137,8 @@ impl Btf {
         Some(btf)
     }
 
-    /// Adds the places of variables. `variables` are their ids and names, and `items` the per-CPU section.
+    /// Adds the places of variables. `variables` contains their ids and names, and `items` is the contents of the
+    /// per-CPU section.
     fn place(&mut self, variables: &[(u32, &str)], items: &[u8]) -> Option<()> {
         for item in items.chunks_exact(12) {
             let (id, offset, size) = (word(item, 0)?, word(item, 4)?, word(item, 8)?);
@@ -163,7 +166,8 @@ impl Btf {
     fn flatten(&mut self, anonymous: &HashMap<u32, Vec<Member>>) {
         for members in self.members.values_mut() {
             let mut at = 0;
-            // C types cannot contain themselves, but types in damaged BTF can. The limit ends the loop for them.
+            // C types cannot contain themselves, but types in damaged BTF can. The limit ends the loop for types that
+            // contain themselves.
             while at < members.len() && members.len() < 10_000 {
                 let outer = members[at].clone();
                 if outer.name.is_empty() {

@@ -1,17 +1,17 @@
-//! The formats of many events in one text, as perf-prof ships them. Each event has a line `=== system`, and then the
-//! text of its `format` file.
+//! The formats of many events in one text, as perf-prof ships them. For each event, the text contains a line `===
+//! system`, and then the text of the event's `format` file.
 
 use std::{collections::BTreeMap, fmt::Write, io, ops::Range, sync::Arc};
 
 use super::{EventFormat, FormatError};
 
-/// Starts the line before each format.
+/// The start of the line before each format.
 const MARK: &str = "=== ";
 
 /// The formats of a kernel. A format is parsed when it is requested.
 pub struct FormatCollection {
     text: String,
-    /// The text of each format, by system and name.
+    /// The range in `text` that contains each format, by system and name.
     places: BTreeMap<(String, String), Range<usize>>,
 }
 

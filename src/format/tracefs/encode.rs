@@ -15,7 +15,7 @@ pub enum FieldInput {
     HugeInt(String),
     /// Text. In the raw data, a NUL follows it.
     Text(Vec<u8>),
-    /// Bytes. They are written as they are.
+    /// Bytes, which are written as they are.
     Bytes(Vec<u8>),
     /// The elements of an array of integers.
     Ints(Vec<i128>),
@@ -64,7 +64,7 @@ pub enum EncodeError {
         /// The size of the field in bytes.
         room: usize,
     },
-    /// The text contains a NUL, which would be its end.
+    /// The text contains a NUL, which would end the text in the raw data.
     #[error("{field} contains a NUL character, which would end the text")]
     Nul {
         /// The field's name.
@@ -78,15 +78,15 @@ pub enum EncodeError {
     },
 }
 
-/// The bytes to write for the value of an array field.
+/// The bytes that are written for the value of an array field.
 struct ArrayBytes {
     bytes: Vec<u8>,
     is_text: bool,
 }
 
 impl EventFormat {
-    /// Returns the raw data of an event with these values. Fields without a value are 0 or empty, but `common_type` is
-    /// the event's id. Values of fields that the event does not have are ignored.
+    /// Returns the raw data of an event with these values. A field without a value is 0 or empty, except for
+    /// `common_type`, which is the event's id. Values of fields that the event does not have are ignored.
     pub fn encode(&self, values: &HashMap<String, FieldInput>) -> Result<Vec<u8>, EncodeError> {
         let all = || self.common_fields().iter().chain(self.fields());
         let mut raw = vec![0; all().map(|field| field.offset.saturating_add(field.size)).max().unwrap_or(0)];
@@ -116,7 +116,7 @@ fn number(field: &Field, value: &FieldInput) -> Result<i128, EncodeError> {
         (FieldKind::Bool, _) => (0, 1),
         (FieldKind::NumberIfKnown, _) => (0, i128::from(UNKNOWN_NUMBER) - 1),
         (_, Some(ty)) => range(ty),
-        // The callers pass no arrays.
+        // Callers pass no fields that are arrays.
         (_, None) => (0, 0),
     };
     let out_of_range =
@@ -136,7 +136,8 @@ fn range(ty: IntType) -> (i128, i128) {
 }
 
 fn write_number(field: &Field, value: i128, raw: &mut [u8]) {
-    // A field can be larger than its C type, for example arguments of system calls. The kernel extends the value.
+    // A field can be larger than its C type, for example the arguments of system calls. The kernel extends the value to
+    // the size of the field, so all bytes of the field are written.
     if let Some(to) = raw.get_mut(field.offset..field.offset + field.size) {
         put(value, to);
     }

@@ -7,25 +7,26 @@ use super::print_fmt::ctype::IntType;
 /// A field of an event, as described by a `field:` line of the event's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name of the field.
+    /// The name of the field.
     pub name: String,
-    /// C type as written in the format, without the field's name and array length: `unsigned long`,
+    /// The C type as it is written in the format, without the field's name and array length: `unsigned long`,
     /// `__data_loc char[]`.
     pub type_text: String,
-    /// Offset of the field in the raw data, in bytes.
+    /// The offset of the field in the raw data, in bytes.
     pub offset: usize,
-    /// Size of the field in the raw data, in bytes; 0 for an array that extends to the end of the raw data.
+    /// The size of the field in the raw data, in bytes; 0 for an array that extends to the end of the raw data.
     pub size: usize,
-    /// The `signed:` value of the format. [`Field::kind`] is more reliable.
+    /// The value of `signed:` in the format. The type in [`Field::kind`] is more reliable.
     pub signed: bool,
-    /// Type of the field's value.
+    /// The type of the field's value.
     pub kind: FieldKind,
 }
 
 /// The C type of a [`FieldKind::NumberIfKnown`] in the format of a span.
 pub const NUMBER_IF_KNOWN: &str = "u64 __if_known";
 
-/// The number that stands for a number that is not known. No time in ns is as long.
+/// The number that a field contains if its value is not known. It cannot be a duration, because no duration in ns is
+/// that long.
 pub const UNKNOWN_NUMBER: u64 = u64::MAX;
 
 /// The type of a field's value.
@@ -43,13 +44,16 @@ pub enum FieldKind {
     },
     /// An address.
     Pointer,
-    /// An unsigned number of 8 bytes in the record of a span that may be unknown, and is [`UNKNOWN_NUMBER`] then.
+    /// An unsigned number of 8 bytes in the record of a span. If the number is not known, the field contains
+    /// [`UNKNOWN_NUMBER`].
     NumberIfKnown,
     /// An array that is stored in the field itself.
     Array(ElementType),
-    /// An array elsewhere in the raw data (`__data_loc`). The field holds its offset from the start of the raw data.
+    /// An array elsewhere in the raw data (`__data_loc`). The field contains the array's offset from the start of the
+    /// raw data.
     DataLoc(ElementType),
-    /// An array elsewhere in the raw data (`__rel_loc`). The field holds its offset from the end of the field.
+    /// An array elsewhere in the raw data (`__rel_loc`). The field contains the array's offset from the end of the
+    /// field.
     RelLoc(ElementType),
 }
 
@@ -238,7 +242,7 @@ pub enum Extent {
     Fixed {
         /// The offset of the array, in bytes.
         offset: usize,
-        /// Its size, in bytes.
+        /// The size of the array, in bytes.
         size: usize,
     },
     /// The array extends from a fixed offset to the end of the raw data.
@@ -259,7 +263,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Returns the offset at which the field starts. For `__data_loc` and `__rel_loc`, this is the offset of the word.
+    /// Returns the offset at which the field starts. For `__data_loc` and `__rel_loc`, it is the offset of the word.
     #[inline]
     pub fn offset(self) -> usize {
         match self {
@@ -287,7 +291,7 @@ impl Extent {
         Some(&from[..size.min(from.len())])
     }
 
-    /// Returns the array's length in bytes as stated in the record.
+    /// Returns the array's length in bytes, as the record states it.
     #[inline]
     pub fn len(self, raw: &[u8]) -> Option<u64> {
         match self {

@@ -22,9 +22,10 @@ pub struct EventFormat {
     pub id: u32,
     text: Box<str>,
     fields: Box<[Field]>,
-    /// The number of common fields. They come first in `fields`.
+    /// The number of common fields, which come first in `fields`.
     common: usize,
-    /// The end of the event's own fields in `fields`. The hidden field for interpreter frames may come after it.
+    /// The index in `fields` after the event's own fields. The hidden field for interpreter frames may be at this
+    /// index.
     own_end: usize,
     writer: TextSource,
     print_fmt: OnceLock<Result<PrintFmt, PrintFmtError>>,
@@ -39,7 +40,7 @@ pub enum FormatError {
         /// The start of the missing line.
         line: &'static str,
     },
-    /// A line that cannot be parsed.
+    /// A line cannot be parsed.
     #[error("cannot parse this line of the event's format: `{line}`")]
     Line {
         /// The line.
@@ -50,12 +51,13 @@ pub enum FormatError {
 pub(super) const PRINT_FMT: &str = "\nprint fmt:";
 
 impl EventFormat {
-    /// Parses the text of a `format` file.
+    /// Parses the text of a `format` file. `system` is the event's system.
     pub fn parse(system: &str, text: &str) -> Result<EventFormat, FormatError> {
         Self::parse_of(&system.into(), text)
     }
 
-    /// Like [`EventFormat::parse`], for several formats of one system. They share the memory of the system's name.
+    /// Like [`EventFormat::parse`], for several formats of one system. The formats share the memory of the system's
+    /// name.
     pub fn parse_of(system: &Arc<str>, text: &str) -> Result<EventFormat, FormatError> {
         // The print format comes last and may contain line breaks.
         let (head, _) = text.split_once(PRINT_FMT).ok_or(FormatError::Missing { line: "print fmt:" })?;
@@ -92,7 +94,7 @@ impl EventFormat {
     /// `%pU`).
     fn mark_binary(&mut self) {
         let text = |field: &Field| field.kind.is_text();
-        // Most print formats have no such conversion and are not compiled here.
+        // Most print formats have no such conversion. These print formats are not compiled here.
         if !self.fields.iter().any(text) || !has_dereference(self.print_fmt_text()) {
             return;
         }
@@ -106,7 +108,7 @@ impl EventFormat {
     }
 
     /// Turns arrays of integers into arrays of words, for the format of a span. The value of an array of words is a
-    /// list of numbers; otherwise it would be bytes.
+    /// list of numbers, whereas the value of an array of integers is bytes.
     pub fn with_words(mut self) -> EventFormat {
         let is_array = |field: &&mut Field| matches!(field.kind.element(), Some(ElementType::Int { .. }));
         for field in self.fields.iter_mut().filter(is_array) {
@@ -152,7 +154,8 @@ impl EventFormat {
 
     /// Returns the names of flags and of values that the print format defines, as `perf script` passes them to a
     /// script. Like perf, treats each number and each name outside of a list as a flag of the last field that was seen.
-    /// `field` is this field. It is kept between calls, because perf keeps it from one event to the next.
+    /// `field` is the name of the last field. Callers pass the same variable for all events, because perf keeps the
+    /// last field from one event to the next.
     pub fn definitions(&self, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
         PrintFmt::definitions(self.print_fmt_text(), kernel, field)
     }
@@ -184,8 +187,8 @@ impl EventFormat {
     }
 
     /// Appends one field as the print format shows it, for example the names of flags or the symbol of an address. If
-    /// the print format shows the field as a number, appends the plain value. Returns `false` if the event has no such
-    /// field or the raw data ends before it.
+    /// the print format shows the field as a number, appends the plain value. Returns `false` if the event has no field
+    /// `name`, or if the raw data ends before the field.
     pub fn render_field(&self, name: &str, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> bool {
         let Some(field) = self.field(name) else { return false };
         if field.value(raw).is_none() {
@@ -237,7 +240,8 @@ fn field(system: &str, line: &str) -> Option<Field> {
             _ => {}
         }
     }
-    // An offset in a record fits in 16 bits. Larger numbers are rejected, so that sums of them cannot overflow.
+    // An offset in a record fits in 16 bits. Larger numbers are rejected, so that sums of two offsets or sizes cannot
+    // overflow.
     let (offset, size) = (offset.filter(|&o: &usize| o <= 0xffff)?, size.filter(|&s: &usize| s <= 0xffff)?);
     let (type_text, name, length) = declarator(declaration)?;
     let kind = kind(system, type_text, length, size, signed);
@@ -299,8 +303,8 @@ fn kind(system: &str, type_text: &str, length: Option<&str>, size: usize, signed
         return FieldKind::NumberIfKnown;
     }
     // In the events of system calls, each argument takes as many bytes as a register: `int dfd` has size 8. The format
-    // says that all arguments are unsigned. Only the low bytes contain the caller's value; their number is the size of
-    // the C type.
+    // says that all arguments are unsigned. Only the low bytes contain the caller's value, as many bytes as the C type
+    // has.
     if system == "syscalls"
         && let Some(ty) = IntType::named(type_text)
         && ty.width as usize <= size

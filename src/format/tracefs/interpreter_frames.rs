@@ -2,25 +2,28 @@
 //! this field.
 //!
 //! A BPF program writes the event's records. When the event happens, the program reads the frames from the memory of
-//! the process. The field is the last of the record: a header of 8 bytes, and then five words for each frame, the
-//! innermost frame first.
+//! the process, and stores them in the hidden field. The hidden field is the last field of the record. It consists of a
+//! header of 8 bytes and five words for each frame, the innermost frame first.
 //!
-//! The samples of events without fields, such as timers, have only the place of the frames and the frames.
+//! The samples of events without fields, such as timers, contain only a word with the place of the frames, and the
+//! frames.
 
 use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
 
-/// The name of the field. It is not among the event's own fields.
+/// The name of the hidden field. This field does not count as one of the event's own fields.
 pub(super) const FIELD: &str = "__perf_prof_interpreter_frames";
-/// The maximum number of frames in a record. They take 10 KiB of the 64 KiB that a record can have.
+/// The maximum number of frames in a record. This many frames take 10 KiB. A record can have 64 KiB.
 pub const MOST_INTERPRETER_FRAMES: usize = 256;
 /// The size of a frame, in bytes.
 pub const INTERPRETER_FRAME_BYTES: usize = 40;
-/// The size of the field's header, in bytes. Its lower half is the state, its upper half the number of the process's
-/// interpreter.
+/// The size of the hidden field's header, in bytes. The lower half of the header is the state. The upper half is the
+/// number of the process's interpreter.
 pub const INTERPRETER_HEADER_BYTES: usize = 8;
-/// Where the frames begin in the samples of events without fields. The place of the frames is at the offset 0.
+/// The offset of the frames in the samples of events without fields, in bytes. The word with the place of the frames is
+/// at offset 0.
 pub const FRAMES_WITHOUT_FIELDS: usize = 8;
-/// The number of bits of an instruction's address. The bits above it are [`InterpreterFrame::mark`].
+/// The number of bits of an instruction's address in a frame. The higher bits of the word contain
+/// [`InterpreterFrame::mark`].
 pub const INSTRUCTION_BITS: u32 = 56;
 
 /// Whether the BPF program could read all frames.
@@ -43,10 +46,10 @@ pub struct InterpreterFrame {
     pub code: u64,
     /// The address of the instruction.
     pub instruction: u64,
-    /// The interpreter's own byte for the kind of frame: who owns it.
+    /// The byte with which the interpreter marks the kind of the frame: `is_entry` or `owner` in CPython.
     pub mark: u8,
-    /// Two pointers in the code object, and a word with its version. If a later read gives other values, another object
-    /// has this memory.
+    /// Words that identify the code object: two pointers in it, and a word with its version. If the memory contains
+    /// other words later, another object is there.
     pub identity: [u64; 3],
 }
 
@@ -61,12 +64,13 @@ pub struct InterpreterFrames<'a> {
 }
 
 impl<'a> InterpreterFrames<'a> {
-    /// Returns the frames in the raw data of an event without fields. `None` as for [`EventFormat::interpreter_frames`].
+    /// Returns the frames in the raw data of an event without fields. Returns `None` in the same case as
+    /// [`EventFormat::interpreter_frames`].
     pub fn without_fields(raw: &'a [u8]) -> Option<InterpreterFrames<'a>> {
         InterpreterFrames::placed(raw, 0)
     }
 
-    /// Returns the frames whose place is at an offset.
+    /// Returns the frames. The word with their place is at `offset`.
     fn placed(raw: &'a [u8], offset: usize) -> Option<InterpreterFrames<'a>> {
         let location = u32::from_ne_bytes(*raw.get(offset..)?.first_chunk()?);
         let (start, size) = ((location & 0xffff) as usize, (location >> 16) as usize);
@@ -119,8 +123,8 @@ impl EventFormat {
         self.field(FIELD).map(|field| field.offset)
     }
 
-    /// Returns the frames in a record. Returns `None` if the BPF program has not read any, because it did not know the
-    /// process.
+    /// Returns the frames in a record. Returns `None` if the BPF program has not read frames, because it did not know
+    /// the process.
     pub fn interpreter_frames<'a>(&self, raw: &'a [u8]) -> Option<InterpreterFrames<'a>> {
         InterpreterFrames::placed(raw, self.interpreter_frames_offset()?)
     }

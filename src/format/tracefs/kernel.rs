@@ -8,11 +8,12 @@ use crate::record::{Ksymbol, Mmap2};
 /// A kernel symbol that an address belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
-    /// Name of the symbol.
+    /// The name of the symbol.
     pub name: Cow<'a, str>,
-    /// Offset of the address from the symbol's start, in bytes.
+    /// The offset of the address from the symbol's start, in bytes.
     pub offset: u64,
-    /// Size of the symbol in bytes as `kallsyms_lookup` reports it: up to the next symbol with a different address.
+    /// The size of the symbol in bytes, as `kallsyms_lookup` reports it: up to the next symbol with a different
+    /// address.
     pub size: u64,
     /// The module that contains the symbol, or `None` if the symbol belongs to the kernel itself.
     pub module: Option<Cow<'a, str>>,
@@ -21,20 +22,20 @@ pub struct KernelSymbol<'a> {
 /// A kernel symbol as perf chooses it. Its name and its end may differ from those of [`KernelSymbol`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfKernelSymbol<'a> {
-    /// Name of the symbol.
+    /// The name of the symbol.
     pub name: Cow<'a, str>,
-    /// Its first address.
+    /// The first address of the symbol.
     pub start: u64,
-    /// The address after its last one.
+    /// The address after the last address of the symbol.
     pub end: u64,
-    /// Its binding as a number of ELF files: 0 for local, 1 for global, 2 for weak symbols.
+    /// The binding of the symbol, as a number of ELF files: 0 for local, 1 for global, 2 for weak symbols.
     pub binding: u8,
     /// The module that contains the symbol, or `None` if the symbol belongs to the kernel itself.
     pub module: Option<Cow<'a, str>>,
 }
 
-/// Facts about the kernel that wrote the events. A query returns `None` for an unknown fact, and the text of the event
-/// then contains a `?`. For an address without a symbol, the text contains the plain number, as in the kernel's own
+/// Facts about the kernel that wrote the events. If a fact is not known, the method returns `None`, and the text of the
+/// event contains a `?`. For an address without a symbol, the text contains the plain number, as in the kernel's own
 /// text.
 pub trait Kernel {
     /// Returns the symbol that contains an address (`/proc/kallsyms`).
@@ -89,8 +90,8 @@ pub trait Kernel {
         None
     }
 
-    /// Returns the position of a member in a struct or union (from BTF). The tag is written without the keyword: for
-    /// example, the tag `kvm_mmu_page_role` and the member `level`.
+    /// Returns the position of a member in a struct or union (from BTF). `_tag` is the name of the struct or union
+    /// without the keyword: for example, the tag `kvm_mmu_page_role` and the member `level`.
     fn member(&self, _tag: &str, _member: &str) -> Option<BitField> {
         None
     }

@@ -2,8 +2,8 @@
 
 use super::EventFormat;
 
-/// Returns CONFIG_HZ. It is read from the format of `writeback:writeback_single_inode`, because the print format of
-/// this event divides a time in ticks by CONFIG_HZ.
+/// Returns CONFIG_HZ from the format of `writeback:writeback_single_inode`. The print format of this event divides a
+/// time in ticks by CONFIG_HZ.
 pub fn hz(writeback_single_inode: &EventFormat) -> Option<u32> {
     let (_, divisor) = writeback_single_inode.print_fmt_text().split_once("(jiffies - REC->dirtied_when) / ")?;
     divisor[..divisor.find(|c: char| !c.is_ascii_digit())?].parse().ok().filter(|&hz| hz > 0)

@@ -50,8 +50,8 @@ impl TextSource {
     }
 }
 
-/// Appends text like `(do_sys_open+0x0/0x60) flags=0x2`. The print format would show the probe's address as a number.
-/// The address of a user-space probe stays a number, because the kernel has no symbols of programs.
+/// Appends text like `(do_sys_open+0x0/0x60) flags=0x2`. The print format would show the address of the probe as a
+/// number. The address of a user-space probe stays a number, because the kernel has no symbols of programs.
 fn probe(format: &EventFormat, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> Option<()> {
     let print_fmt = format.print_fmt().ok()?;
     let mut text = Vec::new();
@@ -128,8 +128,8 @@ fn kernel_address(addr: u64, offset: Offset, kernel: &dyn Kernel, out: &mut Vec<
     };
 }
 
-/// Appends text like `sys_openat(dfd: 0xffffff9c, filename: 0x7f21c4 "/etc/passwd", flags: 2)`. Values below 10 have no `0x`.
-/// A string is shown if it is in the record, as the kernel does since Linux 6.19.
+/// Appends text like `sys_openat(dfd: 0xffffff9c, filename: 0x7f21c4 "/etc/passwd", flags: 2)`. Values below 10 have no
+/// `0x`. If the record contains the string of an argument, the string is shown, as the kernel does since Linux 6.19.
 fn syscall_enter(format: &EventFormat, raw: &[u8], out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "sys_{}(", format.name.strip_prefix("sys_enter_").unwrap_or(&format.name));

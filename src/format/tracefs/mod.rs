@@ -1,5 +1,5 @@
-//! Parser for the `format` files of tracefs. It makes an `EventFormat` from the text, with the fields and the print
-//! format.
+//! Parser for the `format` files of tracefs. The parser makes an `EventFormat` from the text, with the fields and the
+//! print format.
 //!
 //! Rendering gets facts about the machine through [`Kernel`].
 

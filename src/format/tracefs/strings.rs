@@ -1,16 +1,16 @@
-//! Formats with additional fields for strings in user space. The addresses of these strings are in the event's own
-//! fields.
+//! Formats with additional fields for strings in user space. The addresses of these strings are in fields that the
+//! event already has.
 //!
 //! A tracepoint records the address of a string, not the string. A BPF program reads the string and writes its own
 //! record: the tracepoint's fields at the same offsets, and then the strings. The format of this record is the
-//! tracepoint's format with more fields.
+//! tracepoint's format with fields for the strings.
 
 use thiserror::Error;
 
 use super::{ElementType, EventFormat, Field, FieldKind, FormatError, format::PRINT_FMT};
 use crate::abi::string_arguments::MOST_ARGUMENTS;
 
-/// The largest string, in bytes, with the NUL at its end.
+/// The maximum size of a string, in bytes, with the NUL at its end.
 pub const LONGEST_STRING: usize = 256;
 /// The characters at the end of a string that was cut off.
 pub const CUT_MARK: &str = "...";
@@ -32,16 +32,16 @@ const OF_KERNEL: (&str, &str) = ("__", "_val");
 /// and so on.
 pub const ARGUMENTS: &str = "args";
 
-/// The folders of the task from which a system call looks up files: its current folder and its root. Their fields come
-/// after the fields of the arguments.
+/// The folders of the task from which a system call looks up files: the current folder and the root. The fields with
+/// the paths of these folders come after the fields of the arguments.
 const FOLDERS: [&str; 2] = ["cwd", "root"];
 /// The field with the path of the current folder.
 pub const CURRENT_FOLDER: &str = "cwd_str";
 /// The field with the path of the root.
 pub const ROOT_FOLDER: &str = "root_str";
 
-/// Returns the name of the field with the string of an argument, for any system call. The string is the text to which the
-/// argument points, or the path of the file whose descriptor the argument is.
+/// Returns the name of the field with the string of an argument, in the events of all system calls. The string is the
+/// text to which the argument points. If the argument is a descriptor, the string is the path of the file.
 pub fn string_of_argument(index: usize) -> &'static str {
     ["arg0_str", "arg1_str", "arg2_str", "arg3_str", "arg4_str", "arg5_str"].get(index).copied().unwrap_or_default()
 }
@@ -91,9 +91,9 @@ pub struct StringPlace {
     pub location: usize,
     /// The offset of the byte that is 1 if the string was cut off.
     pub cut: usize,
-    /// The index of the argument in [`ARGUMENTS`], which is a string only in some system calls. The two indexes after
-    /// the arguments stand for the current folder and the root of the task. `None` if the address is in a field of its
-    /// own.
+    /// The index of the argument in [`ARGUMENTS`], if the argument is a string only in some system calls. The two
+    /// indexes after the arguments stand for the current folder and the root of the task. `None` if the address is in a
+    /// field of its own.
     pub argument: Option<usize>,
 }
 
@@ -103,16 +103,16 @@ pub enum StringAddress {
     /// The address is in 8 bytes of the record, at this offset.
     Field(usize),
     /// The event ends a system call, so no field contains the address. The BPF program stored the address at the start
-    /// of the call because it could not read the string then. By the end of the call, the kernel may have loaded the
-    /// string's page into memory.
+    /// of the call, because it could not read the string at that time. By the end of the call, the kernel may have
+    /// loaded the string's page into memory.
     Kept,
     /// There is no address, because the string is the path of one of the task's folders.
     OfTask,
 }
 
 impl EventFormat {
-    /// Returns the format with additional fields for the strings to which these fields point: `filename_str` and
-    /// `filename_cut` for `filename`. For [`ARGUMENTS`], adds such fields for each argument.
+    /// Returns the format with additional fields for the strings to which the fields `names` point: `filename_str` and
+    /// `filename_cut` for `filename`. For [`ARGUMENTS`], adds such a pair of fields for each argument.
     pub fn with_strings(&self, names: &[String]) -> Result<EventFormat, StringError> {
         let names: Vec<String> = names.iter().flat_map(|name| self.pointers(name)).collect();
         let event = || format!("{}:{}", self.system, self.name);
@@ -163,8 +163,8 @@ impl EventFormat {
         Ok(EventFormat::parse_of(&self.system, &text)?)
     }
 
-    /// Returns the strings that a BPF program has to read, with their positions in its record, in the order of the
-    /// record.
+    /// Returns the strings that a BPF program has to read, in the order of the record that the program writes, with
+    /// their positions in this record.
     pub fn strings(&self) -> Vec<StringPlace> {
         let place = |field: &Field| {
             let name = field.name.strip_suffix(STRING).filter(|_| field.type_text == USER_TEXT)?;
@@ -194,18 +194,19 @@ impl EventFormat {
         }
     }
 
-    /// Returns whether the event has fields for the task's folders. Only the event at the start of any system call has
-    /// them.
+    /// Returns whether the event has fields for the task's folders. Only the event at the start of all system calls has
+    /// these fields.
     fn has_folders(&self) -> bool {
         self.argument_count() != 0 && self.field(ARGUMENTS).is_some()
     }
 
-    /// Returns the offset at which the strings start in a record: after all fields.
+    /// Returns the offset at which the strings start in a record. The strings start after all fields.
     pub fn first_string(&self) -> usize {
         self.size().next_multiple_of(8)
     }
 
-    /// Returns the index of an argument of any system call by its name, such as `arg0`, or of a folder.
+    /// Returns the index of an argument by its name in the events of all system calls, such as `arg0`, or the index of
+    /// a folder.
     fn argument_index(&self, name: &str) -> Option<usize> {
         if let Some(at) = FOLDERS.iter().position(|folder| *folder == name) {
             return self.has_folders().then_some(MOST_ARGUMENTS + at);
@@ -229,7 +230,8 @@ impl EventFormat {
         self.field(&format!("{name}{STRING}"))
     }
 
-    /// Returns whether a field contains the string of another field, or the flag that such a string was cut off.
+    /// Returns whether a field contains the string of another field, or the flag that the string of another field was
+    /// cut off.
     pub(super) fn is_of_string(&self, field: &Field) -> bool {
         let is_recorded = || {
             self.fields().iter().any(|other| {
@@ -253,21 +255,20 @@ impl EventFormat {
     }
 }
 
-/// Returns whether a field is the address of a text: its type is `const char *`.
+/// Returns whether a field is the address of a text. The type of such a field is `const char *`.
 pub fn points_to_text(field: &Field) -> bool {
     let is_text = |text: &str| text.split_whitespace().filter(|word| *word != "__user").eq(["const", "char", "*"]);
     field.kind == FieldKind::Pointer && field.size == 8 && is_text(&field.type_text)
 }
 
 impl Field {
-    /// Returns whether records may have no value for the field: it is a string of user space, which may be unreadable, or a
-    /// number that may be unknown.
+    /// Returns whether records may have no value for the field. The field is a string of user space, which may be
+    /// unreadable, or a number that may be unknown.
     pub fn may_be_absent(&self) -> bool {
         self.kind == FieldKind::NumberIfKnown || self.type_text == USER_TEXT
     }
 
-    /// Returns whether the field has no value in a record. `bytes` is the part of the record that belongs to the field's
-    /// string.
+    /// Returns whether the field has no value in a record. `bytes` is the part of the record with the field's string.
     #[inline]
     pub(super) fn is_absent(&self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.may_be_absent()

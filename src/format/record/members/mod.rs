@@ -112,8 +112,8 @@ impl SampleMember {
         ALL.iter().map(|row| row.2)
     }
 
-    /// Returns the bits of `sample_type` that request the member. If several bits request it, an attr can set only one
-    /// of them.
+    /// Returns the bits of `sample_type` that request the member. If several bits request the member, an attr can set
+    /// only one of these bits.
     pub fn bits(self) -> u64 {
         ALL[self as usize].1
     }
@@ -134,7 +134,7 @@ impl SampleMember {
     }
 }
 
-/// The members after the fixed ones, in the order of `perf_output_sample()`.
+/// The members after the members with a fixed offset, in the order of `perf_output_sample()`.
 const VARIABLE: [u64; 15] = [
     PERF_SAMPLE_READ,
     PERF_SAMPLE_CALLCHAIN,
@@ -160,7 +160,7 @@ pub struct Registers<'a> {
     pub abi: RegsAbi,
     /// The attr's mask: one bit for each register in the sample.
     pub mask: u64,
-    /// One native u64 for each bit of the mask. Empty if the sample has no registers.
+    /// The values of the registers: one native u64 for each bit of the mask. Empty if the sample has no registers.
     pub words: &'a [u8],
 }
 
@@ -178,7 +178,7 @@ impl<'a> Registers<'a> {
 pub struct Reading {
     /// How long the counter was enabled, in ns.
     pub time_enabled: Option<u64>,
-    /// How long the counter was running, in ns.
+    /// How long the counter was counting, in ns. With multiplexing, it is less than `time_enabled`.
     pub time_running: Option<u64>,
     /// The counter itself, or the counters of its group.
     pub counters: Counters,
@@ -212,7 +212,7 @@ pub struct Counter {
 
 impl SampleLayout {
     /// Returns the members that samples have, in the order in which scripts see them. The period is always included: if
-    /// samples do not contain it, the attr does.
+    /// samples do not contain the period, the attr contains it.
     pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         SampleMember::of_sample_type(self.format.sample_type | PERF_SAMPLE_PERIOD)
     }
@@ -293,7 +293,7 @@ impl SampleLayout {
         Some(Registers { abi: u64_at(member, 0)?.into(), mask: self.format.regs_intr, words: member.get(8..)? })
     }
 
-    /// Returns the part of the user stack that the kernel could copy. It starts at the stack pointer.
+    /// Returns the part of the user stack that the kernel could copy. The part starts at the stack pointer.
     #[inline]
     pub fn stack_user<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         let member = self.variable(record, PERF_SAMPLE_STACK_USER)?;

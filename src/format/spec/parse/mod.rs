@@ -65,8 +65,8 @@ fn members(braced: &GroupText<'_>) -> Result<Vec<EventSpec>, SpecError> {
     }
 }
 
-/// Parses one selector at the start of `text`. Returns its event and the text after the selector. This text is empty or
-/// starts with a comma.
+/// Parses one selector at the start of `text`. Returns its event and the text after the selector. The text after the
+/// selector is empty or starts with a comma.
 fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecError> {
     let (kind, function, end) = head(text)?;
     let name = text[..end].trim();
@@ -107,8 +107,8 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
 }
 
 /// Parses the part of a selector before its sections. Returns the event if this part is a probe or a breakpoint, the
-/// span if this part starts with `span:` or `function:`, and the offset at which this part ends. These kinds are parsed
-/// first, because a `/` in them does not always start a section.
+/// span if this part starts with `span:` or `function:`, and the offset at which this part ends. These kinds of
+/// selectors are parsed first, because a `/` in them does not always start a section.
 fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), SpecError> {
     if let Some(probe) = probe::parse(text) {
         let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
@@ -134,7 +134,7 @@ struct Sections<'a> {
     end: usize,
 }
 
-/// Finds the sections of the selector `name`. The part before them ends at `end`.
+/// Finds the sections of the selector `name` in `text`. `end` is the offset at which the part before the sections ends.
 fn sections<'a>(text: &'a str, name: &str, mut end: usize, takes_modifiers: bool) -> Result<Sections<'a>, SpecError> {
     let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
     let mut sections = Vec::new();
@@ -162,7 +162,7 @@ fn sections<'a>(text: &'a str, name: &str, mut end: usize, takes_modifiers: bool
     }
 }
 
-/// Reads the sections of a selector. Returns the text of the first section, which is a filter or the option of a
+/// Parses the sections of a selector. Returns the text of the first section, which is a filter or the option of a
 /// source, and the attributes in the other sections.
 fn attributes(
     selector: &str,
@@ -215,8 +215,9 @@ fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {
         }
         return if is_word(name) { Ok(source(name, Modifiers::default())) } else { Err(wrong(name)) };
     };
-    // If the part before the colon is the name of an event, and only modifier letters come after the colon, they are
-    // modifiers. A tracepoint system could have the same name, but the names of its tracepoints would be longer.
+    // If the part before the colon is the name of an event, and only modifier letters come after the colon, the letters
+    // are modifiers. A tracepoint system could have the same name as the event, but the names of its tracepoints would
+    // be longer.
     if let (Some(_), Some(modifiers)) = (named_event(system), Modifiers::parse(event)) {
         return Ok(source(system, modifiers));
     }
@@ -270,7 +271,7 @@ pub(super) fn quoted(text: &str) -> Cow<'_, str> {
     let reads_as_itself = matches!(find(text, 0, &['/']), Ok(None)) && unquote(text.trim()) == text;
     match reads_as_itself {
         true => Cow::Borrowed(text),
-        // Text that needs quotes was in quotes when it was parsed. So it cannot contain both kinds of quotes.
+        // Text that needs quotes was in quotes when it was parsed. So the text cannot contain both kinds of quotes.
         false if text.contains('"') => Cow::Owned(format!("'{text}'")),
         false => Cow::Owned(format!("\"{text}\"")),
     }

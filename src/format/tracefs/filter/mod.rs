@@ -10,7 +10,8 @@ use self::parse::Scope;
 use super::{EventFormat, Extent, field::up_to_nul, print_fmt::ctype::IntType};
 use crate::spec::glob_matches;
 
-/// A filter for the samples of one event, or for spans, which are made of two samples.
+/// A filter for the samples of one event, or for spans. A span has two samples: the sample that begins it and the
+/// sample that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Node);
 
@@ -23,7 +24,7 @@ pub enum Node {
     Any(Vec<Node>),
     /// This node does not hold.
     Not(Box<Node>),
-    /// Compares a field with a number. If `ty` is signed, both are compared as signed numbers.
+    /// Compares a field with a number. If `ty` is signed, the field and the number are compared as signed numbers.
     Number {
         /// The data that contains the field.
         data: Data,
@@ -35,7 +36,8 @@ pub enum Node {
         comparison: Comparison,
         /// The number, in two's complement.
         value: u64,
-        /// The number that the field contains if its value is not known. Neither a comparison with it nor its opposite holds.
+        /// The number that the field contains if its value is not known. For a field with this number, neither the
+        /// comparison nor its opposite holds.
         unknown: Option<u64>,
     },
     /// Compares a text field with a string.
@@ -58,14 +60,14 @@ pub enum Node {
     },
 }
 
-/// The data that a comparison reads: an index into the `data` that `Node::holds` gets.
+/// The data that a comparison reads. The number of the variant is an index into the parameter `data` of `Node::holds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// The raw data of the sample. For a span, the raw data of the sample that ends it.
+    /// The raw data of the sample. For a span, it is the raw data of the sample that ends the span.
     Sample,
     /// The raw data of the sample that begins the span.
     Begin,
-    /// The data of the span itself: either its duration (8 bytes), or the raw data of its record.
+    /// The data of the span itself: its duration (8 bytes), or the raw data of the span's record.
     Span,
 }
 
@@ -154,16 +156,16 @@ impl Filter {
         parse::filter(text, Scope::Event(format)).map(Filter)
     }
 
-    /// Parses a filter for spans that end with the event `end` and begin with the event `begin`. `duration` is the duration of
-    /// the span in ns, and `begin.NAME` is a field of the event that begins it. All other names are fields of the event that
-    /// ends it.
+    /// Parses a filter for spans that end with the event `end` and begin with the event `begin`. In the filter,
+    /// `duration` is the duration of the span in ns, and `begin.NAME` is a field of the event that begins the span. All
+    /// other names are fields of the event that ends the span.
     pub fn parse_for_span(text: &str, end: &EventFormat, begin: &EventFormat) -> Result<Filter, FilterError> {
         parse::filter(text, Scope::Pair { end, begin }).map(Filter)
     }
 
-    /// Parses a filter for records of spans that end with the event `end` and begin with the event `begin`. A name is looked up
-    /// among the span's own fields first, then among the fields of the event that ends it. `begin.NAME` and `end.NAME` are
-    /// fields of the events.
+    /// Parses a filter for records of spans that end with the event `end` and begin with the event `begin`. A name is
+    /// looked up first among the span's own fields, and then among the fields of the event that ends the span.
+    /// `begin.NAME` and `end.NAME` are fields of the two events.
     pub fn parse_for_span_record(
         text: &str,
         span: &EventFormat,
@@ -173,21 +175,21 @@ impl Filter {
         parse::filter(text, Scope::Span { span, end, begin }).map(Filter)
     }
 
-    /// Returns whether the record of a span passes the filter. `span` is its raw data, `end` and `begin` are the raw data
-    /// of its samples, `cpu` is the CPU on which it ended.
+    /// Returns whether the record of a span passes the filter. `span` is the raw data of the record, `end` and `begin`
+    /// are the raw data of the span's samples, and `cpu` is the CPU on which the span ended.
     pub fn passes_span_record(&self, span: &[u8], end: &[u8], begin: &[u8], cpu: Option<u32>) -> bool {
         self.0.holds(&[end, begin, span], cpu).unwrap_or(false)
     }
 
-    /// Returns whether a span passes the filter. `end` and `begin` are the raw data of its samples, `cpu` is the CPU on
-    /// which the span ended.
+    /// Returns whether a span passes the filter. `end` and `begin` are the raw data of the span's samples, and `cpu` is
+    /// the CPU on which the span ended.
     pub fn passes_span(&self, end: &[u8], begin: &[u8], duration: u64, cpu: Option<u32>) -> bool {
         self.0.holds(&[end, begin, &duration.to_ne_bytes()], cpu).unwrap_or(false)
     }
 
-    /// Returns whether a sample passes the filter. `raw` is the sample's raw data, `cpu` the CPU on which it was taken.
-    /// If the filter needs a field and the raw data ends before this field, or its value is not known, the sample does not
-    /// pass.
+    /// Returns whether a sample passes the filter. `raw` is the sample's raw data, and `cpu` is the CPU on which the
+    /// sample was taken. If the result depends on a field whose value is not known, or that the raw data does not
+    /// contain because it ends too early, the sample does not pass.
     #[inline]
     pub fn passes(&self, raw: &[u8], cpu: Option<u32>) -> bool {
         self.0.holds(&[raw, &[], &[]], cpu).unwrap_or(false)
@@ -203,8 +205,8 @@ impl Filter {
         &self.0
     }
 
-    /// Returns the texts and patterns with which the filter compares fields of the sample's raw data, each with the offset of
-    /// the field.
+    /// Returns the texts and patterns with which the filter compares text fields of the sample's raw data, each with
+    /// the offset of its field.
     pub fn texts(&self) -> Vec<(usize, &str)> {
         let mut texts = Vec::new();
         self.0.add_texts(&mut texts);
@@ -217,9 +219,9 @@ impl Filter {
     }
 }
 
-/// Joins the results of several nodes. Returns `decisive` if one of them is `decisive` (false for "and", true for
-/// "or"). Returns `None` if none is, and the field of a node has no value. Otherwise returns the opposite of
-/// `decisive`.
+/// Joins the results of several nodes. `decisive` is the result that decides alone: false for "and", true for "or".
+/// Returns `decisive` if one of the nodes has this result. Otherwise returns `None` if a node has no result, because
+/// its field has no value. Otherwise returns the opposite of `decisive`.
 fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
     let mut answer = Some(!decisive);
     for node in nodes {

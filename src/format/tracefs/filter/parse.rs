@@ -9,7 +9,7 @@ use crate::{
 /// The deepest allowed nesting of parentheses and `!`. The text of [`FilterError::TooDeep`] states the same number.
 const DEEPEST: usize = 64;
 
-/// The comparison operators. The first match is used, so `<=` comes before `<`, and `>=` before `>`.
+/// The comparison operators. The first operator that matches is used, so `<=` comes before `<`, and `>=` before `>`.
 const OPERATORS: [&str; 8] = ["==", "!=", "<=", ">=", "<", ">", "&", "~"];
 
 /// The events whose fields a filter compares.
@@ -17,9 +17,9 @@ const OPERATORS: [&str; 8] = ["==", "!=", "<=", ">=", "<", ">", "&", "~"];
 pub(super) enum Scope<'a> {
     /// The samples of an event.
     Event(&'a EventFormat),
-    /// The samples that end and begin a span, and its duration.
+    /// The samples that end and begin a span, and the span's duration.
     Pair { end: &'a EventFormat, begin: &'a EventFormat },
-    /// The record of a span, and the samples in it.
+    /// The record of a span, and the samples that end and begin the span.
     Span { span: &'a EventFormat, end: &'a EventFormat, begin: &'a EventFormat },
 }
 
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         if let Some((data, field)) = self.scope.field_of_span(name) {
             return compare_field(data, field, operator, value, quoted);
         }
-        // The kernel also searches the event's own fields first, then the fields that all events have.
+        // As in the kernel, the event's own fields are searched first, then the fields that all events have.
         if let Some(field) = self.scope.last().fields().iter().find(|field| field.name == name) {
             return compare_field(Data::Sample, field, operator, value, quoted);
         }
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         word
     }
 
-    /// Parses a value. Returns it without its quotes, and whether it had quotes.
+    /// Parses a value. Returns the value without its quotes, and whether it had quotes.
     fn value(&mut self) -> Result<(&'a str, bool), FilterError> {
         for quote in ['"', '\''] {
             if let Some(inner) = self.rest.strip_prefix(quote) {

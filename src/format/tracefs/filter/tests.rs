@@ -74,7 +74,7 @@ fn neither_a_comparison_with_an_unknown_number_nor_its_opposite_holds() {
     {
         assert_eq!((passes(4, filter), passes(UNKNOWN_NUMBER, filter)), (of_four, false), "{filter}");
     }
-    // What does not depend on the number is decided.
+    // If the result does not depend on the unknown number, it is known.
     assert!(passes(UNKNOWN_NUMBER, "args == 4 || prio == -5") && passes(UNKNOWN_NUMBER, "!(args == 4 && prio == 1)"));
 }
 

@@ -1,4 +1,4 @@
-//! The syntax tree of a print format. No name in it is resolved yet.
+//! The syntax tree of a print format. The names in the tree are not resolved yet.
 
 use super::{ctype::BinaryOp, lex::Number};
 
@@ -7,7 +7,7 @@ use super::{ctype::BinaryOp, lex::Number};
 pub(super) struct TypeName<'t> {
     /// The words before the first `*`.
     pub words: Vec<&'t str>,
-    /// The number of `*`.
+    /// The number of `*` in the type name.
     pub pointers: usize,
 }
 

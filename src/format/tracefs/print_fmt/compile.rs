@@ -14,11 +14,11 @@ use super::{
 };
 use crate::tracefs::{Extent, Field, FieldKind};
 
-/// The maximum number of expressions in a compiled print format. Each use of a local variable is replaced by its value,
-/// so a chain of variables could double the number with each variable.
+/// The maximum number of expressions in a compiled print format. Each use of a local variable is replaced by the
+/// variable's value, so in a chain of variables, each variable could double the number of expressions.
 const MAX_EXPRESSIONS: usize = 100_000;
 
-/// The longest chain of local variables that refer to each other.
+/// The maximum length of a chain of local variables in which each variable uses the previous one.
 const MAX_LOCALS: usize = 16;
 
 /// Compiles a format string and its arguments.
@@ -43,7 +43,7 @@ struct Local<'c, 't> {
     name: &'t str,
     ty: &'c TypeName<'t>,
     value: Option<&'c Ast<'t>>,
-    /// The number of locals that the initializer of this local can use. These are the locals declared before it.
+    /// The number of locals that the initializer of this local can use: the locals that were declared before this one.
     sees: usize,
     /// The members that were assigned, with the assigned values.
     members: Vec<(&'t str, &'c Ast<'t>)>,
@@ -127,7 +127,7 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn compile(&mut self, ast: &'c Ast<'t>) -> Compiled {
         self.left = self.left.checked_sub(1).ok_or(PrintFmtError::TooLarge)?;
-        // A local variable is replaced by its value. So the height of the value's tree counts as depth of the variable.
+        // A local variable is replaced by its value. So the height of the value's tree is added to the depth.
         self.depth += 1;
         let resolved = if self.depth > MAX_HEIGHT { Err(PrintFmtError::TooDeep) } else { self.resolve(ast) };
         self.depth -= 1;
@@ -183,8 +183,8 @@ impl<'c, 't> Compiler<'c, 't> {
             _ => {}
         }
         self.names.push(name.into());
-        // A name with an upper-case letter is an enumerator. Its value comes from BTF and fits in a long. Other names
-        // are kernel variables of type unsigned long.
+        // A name with an upper-case letter is an enumerator. An enumerator's value comes from BTF and fits in a long.
+        // Other names are kernel variables of type unsigned long.
         let ty = if name.bytes().any(|b| b.is_ascii_uppercase()) { IntType::LONG } else { IntType::ULONG };
         Ok((Expr::Name(name.into()), Type::Int(ty)))
     }

@@ -1,11 +1,11 @@
 //! C's integer types and their arithmetic, as far as print formats need them. Does not know about events.
 //!
-//! A value of any type is stored in 64 bits: sign-extended if its type is signed, zero-extended if it is not.
+//! A value of any type is stored in 64 bits. The value is sign-extended if the type is signed, otherwise zero-extended.
 
 /// An integer type of the kernel's C (LP64).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntType {
-    /// Size in bytes: 1, 2, 4 or 8.
+    /// The size of the type in bytes: 1, 2, 4 or 8.
     pub width: u8,
     /// True if the type has negative values.
     pub signed: bool,
@@ -163,9 +163,9 @@ impl BinaryOp {
         matches!(self, BinaryOp::ShiftLeft | BinaryOp::ShiftRight)
     }
 
-    /// Applies the operator to two values that were converted to `ty`. Overflow wraps, and a shift count is taken
-    /// modulo the width. In C, both are undefined; this is what the machine does. Returns `None` only for a division by
-    /// zero.
+    /// Applies the operator to two values that were converted to `ty`. In C, an overflow and a large shift count are
+    /// undefined. Here, as on the machine, an overflow wraps, and a shift count is taken modulo the width. Returns
+    /// `None` only for a division by zero.
     pub fn apply(self, ty: IntType, a: u64, b: u64) -> Option<u64> {
         use BinaryOp::*;
         let count = (b & (u64::from(ty.width) * 8 - 1)) as u32;

@@ -1,5 +1,5 @@
 //! The names of flags and of values in a print format, in the order in which `perf script` defines them for a script.
-//! perf finds them in the syntax tree, and so does this file. It evaluates only constant expressions.
+//! Like perf, this module finds the names in the syntax tree. It evaluates only constant expressions.
 
 use super::{
     ast::{Ast, UnaryOp},
@@ -21,25 +21,25 @@ pub struct Definition {
 /// The definition of a flag or a value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Defined {
-    /// The field has flags. Their names are joined by this text.
+    /// The field has flags.
     Flags {
-        /// The text between two names.
+        /// The text between the names of two flags.
         delimiter: Box<[u8]>,
     },
-    /// The name of a flag.
+    /// A flag of the field has a name.
     Flag {
         /// The bits of the flag.
         value: Value<'static>,
-        /// Its name.
+        /// The name of the flag.
         name: Box<[u8]>,
     },
     /// The values of the field have names.
     Symbols,
-    /// The name of a value.
+    /// A value of the field has a name.
     Symbol {
         /// The value.
         value: Value<'static>,
-        /// Its name.
+        /// The name of the value.
         name: Box<[u8]>,
     },
 }
@@ -48,7 +48,7 @@ pub enum Defined {
 /// argument and all arguments after it.
 struct Unknown;
 
-/// Returns the definitions in the arguments of a print format. `field` is the last field that was seen.
+/// Returns the definitions in the arguments of a print format. `field` is the name of the last field that was seen.
 pub(super) fn definitions(arguments: &[Ast<'_>], kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
     let mut finder = Finder { kernel, field: field.clone(), found: Vec::new() };
     for argument in arguments {
@@ -64,7 +64,7 @@ pub(super) fn definitions(arguments: &[Ast<'_>], kernel: &dyn Kernel, field: &mu
 
 struct Finder<'k> {
     kernel: &'k dyn Kernel,
-    /// The last field that was seen.
+    /// The name of the last field that was seen.
     field: Option<String>,
     found: Vec<Definition>,
 }
@@ -155,7 +155,7 @@ impl Finder<'_> {
         })
     }
 
-    /// Defines a number, a name or a text outside of a list.
+    /// Defines a number, a name or a text outside of a list as a flag with the value 0.
     fn word(&mut self, text: &[u8]) {
         self.define(Defined::Flag { value: Value::Uint(0), name: text.into() });
     }
@@ -167,8 +167,8 @@ impl Finder<'_> {
     }
 }
 
-/// Returns the text of a number, a name or a text. The name of the last pair is often a null pointer, `(void *)0`. Its
-/// text is `0`.
+/// Returns the text of a number, a name or a text. In a list, the name of the last pair is often a null pointer, `(void
+/// *)0`, whose text is `0`.
 fn word<'a>(ast: &'a Ast<'_>) -> Result<&'a [u8], Unknown> {
     match ast {
         Ast::Int(number) => Ok(number.text.as_bytes()),

@@ -17,7 +17,7 @@ pub(crate) struct Context<'a> {
     pub kernel: &'a dyn Kernel,
 }
 
-/// The size of the object that a pointer points to.
+/// The size of the object that a pointer points to: a number of bytes, or the size of a type that the kernel knows.
 #[derive(Clone, Debug)]
 pub(super) enum Scale {
     Bytes(u64),
@@ -95,8 +95,8 @@ impl Expr {
             Expr::Not(value) => (!value.truth(cx)?).into(),
             Expr::Binary(op, ty, operands) => {
                 let [a, b] = &**operands;
-                // In C, the shift count keeps its own type. Converting the count here changes nothing, because only its
-                // low bits are used.
+                // In C, the shift count keeps its own type. Here, the count is converted to the type of the value. This
+                // changes nothing, because only the low bits of the count are used.
                 op.apply(*ty, ty.wrap(a.int(cx)?), ty.wrap(b.int(cx)?))?
             }
             Expr::And(operands) => (operands[0].truth(cx)? && operands[1].truth(cx)?).into(),
@@ -124,8 +124,8 @@ impl Expr {
             }
             Expr::JiffiesToMsecs(value) => {
                 let (jiffies, hz) = (value.int(cx)?, u64::from(cx.kernel.hz()?));
-                // `jiffies_to_msecs` in kernel/time/time.c. If 1000 is not a multiple of CONFIG_HZ, the kernel rounds
-                // differently.
+                // This is `jiffies_to_msecs` in kernel/time/time.c. If 1000 is not a multiple of CONFIG_HZ, the kernel
+                // rounds in another way.
                 IntType::UINT.wrap(if hz != 0 && 1000 % hz == 0 {
                     jiffies.wrapping_mul(1000 / hz)
                 } else {

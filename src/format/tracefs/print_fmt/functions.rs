@@ -104,7 +104,7 @@ impl Names {
             let (value, name) = match pair {
                 Ast::List(pair) => match &pair[..] {
                     [value, name] => (value, name),
-                    // In `{ }` the name is a null pointer.
+                    // In `{ }`, the name is missing and counts as a null pointer.
                     [] => break,
                     _ => return Err(PrintFmtError::WrongArguments { function: function.to_owned() }),
                 },
@@ -143,7 +143,7 @@ impl Flags {
             if left == 0 {
                 break;
             }
-            // If the value of a mask is not known, any bit could be in the mask. So the whole text is not known.
+            // If the value of a mask is not known, the mask could contain any bit. So the whole text is not known.
             let mask = mask.int(cx)?;
             if left & mask == mask {
                 left &= !mask;
@@ -190,7 +190,7 @@ impl Symbolic {
 #[derive(Clone, Debug)]
 pub(super) struct Array {
     pub array: Expr,
-    /// The number of elements; all elements if it is `None`.
+    /// The number of elements. `None` stands for all elements.
     pub count: Option<Expr>,
     pub size: Expr,
 }
@@ -238,7 +238,8 @@ impl Hex {
     }
 }
 
-/// `DUMP_PREFIX_NONE` of `include/linux/printk.h`. The value 1, `DUMP_PREFIX_ADDRESS`, has no constant here.
+/// The values of the prefix: `DUMP_PREFIX_NONE` and `DUMP_PREFIX_OFFSET` of `include/linux/printk.h`. The value 1,
+/// `DUMP_PREFIX_ADDRESS`, has no constant here.
 const PREFIX_NONE: u64 = 0;
 const PREFIX_OFFSET: u64 = 2;
 

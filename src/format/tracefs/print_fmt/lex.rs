@@ -15,11 +15,11 @@ pub(super) enum Token<'t> {
 pub(super) struct Number<'t> {
     pub value: u64,
     pub ty: IntType,
-    /// The text, without the quotes of a character.
+    /// The text of the number or character. The quotes of a character are left out.
     pub text: &'t str,
 }
 
-/// All operators. The longest come first, so that the first match is the right one.
+/// All operators. The operators of two characters come first, so that the first match is the longest operator.
 const OPERATORS: [&str; 32] = [
     "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">",
     "?", ":", ",", ".", "(", ")", "[", "]", "{", "}", "=",
@@ -90,9 +90,9 @@ impl<'t> Lexer<'t> {
         }))
     }
 
-    /// Reads the format string. In it, a quote or a line break has no backslash, because the compiler has already
-    /// processed its escape sequences. In the other arguments of `TP_printk`, backslashes are kept: the preprocessor
-    /// has turned these arguments into text.
+    /// Reads the format string. In the format string, a quote or a line break has no backslash, because the compiler
+    /// has already processed the escape sequences. In the other arguments of `TP_printk`, backslashes are kept, because
+    /// the preprocessor has turned these arguments into text.
     fn format_string(&mut self) -> Result<Box<[u8]>, PrintFmtError> {
         let closes = |after: &str| matches!(after.trim_start().bytes().next(), None | Some(b',' | b'"'));
         let (string, len) = literal(self.rest(), closes).ok_or(PrintFmtError::UnclosedString { at: self.at })?;
@@ -131,8 +131,8 @@ impl<'t> Lexer<'t> {
         let unsigned = suffix.contains('u');
         let width = if suffix.contains('l') || value > u32::MAX.into() { 8 } else { 4 };
         let fits = value <= if width == 8 { i64::MAX as u64 } else { i32::MAX as u64 };
-        // A decimal literal without `u` never has an unsigned type. A hexadecimal or octal literal may have an unsigned
-        // type.
+        // A decimal literal without `u` never has an unsigned type. A hexadecimal or octal literal without `u` may have
+        // an unsigned type.
         let ty = match (unsigned, fits) {
             (true, _) => IntType::new(width, false),
             (false, true) => IntType::new(width, true),

@@ -1,5 +1,5 @@
-//! Print formats. A print format is parsed and compiled once. Then it is used for each event to produce the text that
-//! the kernel prints.
+//! Print formats. A print format is parsed and compiled once. For each event, the compiled print format then produces
+//! the text that the kernel prints.
 
 mod ast;
 mod compile;
@@ -58,7 +58,7 @@ pub enum PrintFmtError {
     /// A string has no closing quote.
     #[error("the string at {at} is not closed")]
     UnclosedString {
-        /// Byte offset of the start of the string.
+        /// The byte offset of the string's start.
         at: usize,
     },
     /// The grammar does not allow this text here.
@@ -66,7 +66,7 @@ pub enum PrintFmtError {
     Unexpected {
         /// The unexpected text.
         what: String,
-        /// The position of this text: the number of the token, or the byte offset if the text is not a token.
+        /// The position of the unexpected text: the number of the token, or the byte offset if the text is not a token.
         at: usize,
     },
     /// The print format ends too early.
@@ -135,9 +135,9 @@ impl PrintFmt {
     }
 
     /// Appends the text of the first conversion that shows `field` as something other than a plain number. If more
-    /// conversions of this field follow without text in between, appends their text too. For example, `sched_switch`
-    /// shows its state as `%s%s`; the second `%s` is the `+` of a preempted task. Returns `false` if there is no such
-    /// conversion.
+    /// conversions of `field` follow without text in between, appends their text too. For example, `sched_switch` shows
+    /// its state as `%s%s`; the second `%s` is the `+` of a preempted task. Returns `false` if no conversion shows
+    /// `field` in this way.
     pub(crate) fn show_field(&self, field: &str, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> bool {
         let shows = |c: &&Conversion| c.field.as_deref() == Some(field) && c.is_more_than_number();
         let conversions = self.pieces.iter().map(|piece| match piece {

@@ -1,4 +1,5 @@
-//! Parser: makes syntax trees from tokens. It knows the part of C's grammar that print formats use. Resolves no names.
+//! Parser: makes syntax trees from tokens. The parser knows the part of C's grammar that print formats use. It resolves
+//! no names.
 
 use super::{
     PrintFmtError,
@@ -7,11 +8,11 @@ use super::{
     lex::Token,
 };
 
-/// The deepest allowed nesting of expressions in the text. The print formats of Linux 6.18 need less than 25.
+/// The maximum nesting of expressions in the text. The print formats of Linux 6.18 have less than 25 levels.
 const MAX_DEPTH: usize = 80;
 
-/// The largest allowed height of an expression's tree. A long chain of operators makes a high tree without any nesting.
-/// The trees of the print formats of Linux 6.18 are less than 30 high.
+/// The maximum height of an expression's tree. A long chain of operators makes a high tree without any nesting in the
+/// text. The trees of the print formats of Linux 6.18 are less than 30 high.
 pub(super) const MAX_HEIGHT: usize = 120;
 
 /// Returns the format string and the trees of the arguments after it.
@@ -164,8 +165,8 @@ impl<'t> Parser<'_, 't> {
         }
         let next = self.tokens.get(self.at + len + 2)?;
         let sure = ty.pointers > 0 || IntType::named(&ty.text()).is_some() || ty.words.len() > 1;
-        // A single name in parentheses is either an unknown typedef or a value. Before an operator that can be unary
-        // and binary (`-`), it is taken for a value.
+        // A single name in parentheses is either an unknown typedef or a value. Before an operator that can be unary or
+        // binary (`-`), the name is taken for a value.
         let operand = match next {
             Token::Op(op) => matches!(*op, "(" | "~" | "!") || (sure && matches!(*op, "-" | "+" | "*" | "&")),
             _ => true,
@@ -343,7 +344,8 @@ enum Infix {
     Or,
 }
 
-/// Returns the precedence of an infix operator and its meaning. Operators that bind more tightly have larger numbers.
+/// Returns the precedence of an infix operator, and its meaning. A larger precedence means that the operator binds more
+/// tightly.
 fn binary_op(op: &str) -> Option<(u8, Infix)> {
     use BinaryOp::*;
     let arithmetic = |level, op| Some((level, Infix::Arithmetic(op)));

@@ -54,8 +54,8 @@ impl Pointer {
         !matches!(self, Pointer::Address | Pointer::Symbol(_))
     }
 
-    /// Appends the text for `bytes`. `width` is the conversion's width. Some extensions use it as a number of bytes or
-    /// bits. Returns `None` if there are too few bytes.
+    /// Appends the text for `bytes`. `width` is the conversion's width, which some extensions use as a number of bytes
+    /// or bits. Returns `None` if there are too few bytes.
     pub fn show(self, bytes: &[u8], width: Option<i32>, out: &mut Vec<u8>) -> Option<()> {
         match self {
             Pointer::Ip4(ip4) => ip4.show(bytes, out),
@@ -84,12 +84,12 @@ pub(crate) enum SymbolStyle {
     Offset,
     /// `name [module]`
     Name,
-    /// Like `Offset`, but for a return address: shows the symbol that contains the address minus one, because this byte
-    /// belongs to the call instruction.
+    /// Like `Offset`, but for a return address. Shows the symbol that contains the address minus one, because the byte
+    /// before a return address belongs to the call instruction.
     Backtrace,
 }
 
-/// Returns the symbol of an address, as `%ps` shows it: the address if there is no symbol.
+/// Returns the symbol of an address, as `%ps` shows it. If there is no symbol, returns the address.
 pub fn symbol_name(addr: u64, kernel: &dyn Kernel) -> Vec<u8> {
     let mut out = Vec::new();
     symbol(addr, SymbolStyle::Name, kernel, &mut out);
@@ -191,7 +191,7 @@ impl Ip6 {
 }
 
 /// Appends an address by the rules of `ip6_compressed_string`. The longest run of zero words becomes `::`. If several
-/// runs have this length, the first of them becomes `::`. If the address contains an IPv4 address (mapped or ISATAP),
+/// runs are the longest, the first of them becomes `::`. If the address contains an IPv4 address (mapped or ISATAP),
 /// the text ends with the IPv4 address in dotted notation.
 fn compressed(words: &[u16; 8], bytes: &[u8; 16], out: &mut Vec<u8>) {
     let mapped = words[..5] == [0; 5] && words[5] == 0xffff;
@@ -388,7 +388,7 @@ pub(crate) enum BitmapStyle {
     List,
 }
 
-/// Appends the first `count` bits. Returns `None` if `bytes` has fewer.
+/// Appends the first `count` bits. Returns `None` if `bytes` has fewer bits.
 pub(crate) fn bits(bytes: &[u8], count: usize, style: BitmapStyle, out: &mut Vec<u8>) -> Option<()> {
     if count.div_ceil(8) > bytes.len() {
         return None;

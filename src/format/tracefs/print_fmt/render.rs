@@ -1,5 +1,5 @@
-//! Writes the text of an event, given the compiled print format. The rules are the same as in `vsnprintf` in the
-//! kernel's `lib/vsprintf.c`. Does not know the text of the print format.
+//! Writes the text of an event. The input is the compiled print format; this module does not know its text. The rules
+//! are the same as in `vsnprintf` in the kernel's `lib/vsprintf.c`.
 
 use super::{
     Conversion, Piece, PrintFmt,
@@ -10,13 +10,13 @@ use super::{
     spec::{Base, Flags, Kind, Size, capped},
 };
 
-/// The longest text of an event in bytes. The kernel's own text ends at 8 KiB.
+/// The maximum length of an event's text in bytes. The kernel's own text ends at 8 KiB.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
 
 /// The text that is shown instead of a value that is not known.
 const UNKNOWN: &[u8] = b"?";
 
-/// The same for a number of a span that may be unknown.
+/// The text that is shown instead of an unknown number in the record of a span (`FieldKind::NumberIfKnown`).
 const NO_NUMBER: &[u8] = b"-";
 
 impl PrintFmt {
@@ -37,7 +37,8 @@ impl PrintFmt {
 }
 
 impl Conversion {
-    /// Appends the value's text. If the value is not known, appends `-` for a number that may be unknown, else `?`.
+    /// Appends the value's text. If the value is not known, appends `-` for a number of a span that may be unknown, and
+    /// `?` for all other values.
     pub(super) fn render(&self, cx: Context<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         if self.try_render(cx, out).is_none() {
@@ -108,7 +109,8 @@ impl Conversion {
 }
 
 /// Returns the value of a width or a precision. An inner `None` means that the conversion has no width or precision.
-/// The outer `None` means that it is given by an argument, and that this argument is not known.
+/// The outer `None` means that an argument gives the width or precision, and that the value of this argument is not
+/// known.
 fn size(size: Size, argument: &Option<Expr>, cx: Context<'_>) -> Option<Option<i32>> {
     Some(match size {
         Size::None => None,

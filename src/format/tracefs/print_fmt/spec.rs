@@ -9,11 +9,11 @@ const MAX_WIDTH: i32 = 8192;
 /// A width or a precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// Not given.
+    /// The conversion has no width or precision.
     None,
     /// A number in the format.
     Fixed(i32),
-    /// `*`: given by the next argument.
+    /// `*`: the next argument is the width or precision.
     Argument,
 }
 

@@ -78,7 +78,7 @@ pub(super) fn wrapped(ty: IntType, expr: Expr) -> Expr {
 pub(super) fn scale(ty: &Type) -> Scale {
     match ty {
         Type::Int(ty) => Scale::Bytes(ty.width.into()),
-        // For a struct, `type_of` returns a pointer to the struct: there is no type for the struct itself.
+        // For a struct, `type_of` returns a pointer to the struct, because there is no type for the struct itself.
         Type::Pointer(Element::Named(name)) => Scale::Type(name.clone()),
         Type::Pointer(_) => Scale::Bytes(8),
     }
