@@ -9,7 +9,7 @@ pub enum PerfDataError {
     /// The file could not be opened or read.
     #[error("cannot read {name}: {error}")]
     Io {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
         /// The error of the system call.
         error: io::Error,
@@ -17,13 +17,13 @@ pub enum PerfDataError {
     /// The file is empty.
     #[error("{name} is empty: nothing was recorded, or the disk was full")]
     Empty {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
     },
     /// The file does not have the perf.data format.
     #[error("{name} is not a perf.data file: it does not start with PERFILE2")]
     NotPerfData {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
     },
     /// The recording comes through a pipe, but has the file format. Only the pipe format can be read from a pipe.
@@ -31,13 +31,13 @@ pub enum PerfDataError {
         "{name} is a recording in file format, which cannot be read from a pipe: give the path of the file to --input"
     )]
     FileInPipe {
-        /// Name of the input.
+        /// The name of the input.
         name: String,
     },
-    /// The file ends in the middle of its header or of one of the header's lists.
+    /// The file ends in the middle of its header, or in the middle of one of the header's lists.
     #[error("{name} is cut off: its {part} is incomplete")]
     CutOff {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
         /// The part that is incomplete.
         part: &'static str,
@@ -45,7 +45,7 @@ pub enum PerfDataError {
     /// A part of the file contains an impossible value.
     #[error("{name} is damaged: {what}")]
     Damaged {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
         /// A description of the impossible value.
         what: String,
@@ -57,7 +57,7 @@ pub enum PerfDataError {
     /// The recording has no events.
     #[error("{name} does not describe any event, so its records cannot be read")]
     NoEvents {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
     },
     /// Reading the recording would take more memory than the user allows. A small file can cause this: compressed
@@ -67,7 +67,7 @@ pub enum PerfDataError {
          records have overlapping times. `--buffer SIZE` allows more, for example `--buffer 4G`"
     )]
     TooMuchMemory {
-        /// Name of the recording.
+        /// The name of the recording.
         name: String,
         /// The limit in MiB.
         limit: u64,
@@ -75,15 +75,15 @@ pub enum PerfDataError {
     /// The recording belongs to another user.
     #[error("{name} belongs to another user (uid {uid}), who may have changed it; if you trust it, use -f")]
     OtherOwner {
-        /// Name of the file.
+        /// The name of the file.
         name: String,
-        /// The owner of the file.
+        /// The user id of the file's owner.
         uid: u32,
     },
     /// The directory was not made by `perf record --threads`.
     #[error("{name} is a directory without a file `data`: it is not a recording made with `perf record --threads`")]
     NoDataInDirectory {
-        /// Name of the directory.
+        /// The name of the directory.
         name: String,
     },
 }
@@ -100,12 +100,14 @@ impl PerfDataError {
     }
 }
 
-/// Returns the warning about records whose headers have another type than the recorder wrote.
+/// Returns the warning about records whose headers contain another type than the recorder wrote. `count` is the number
+/// of these records.
 pub(crate) fn wrong_types(name: &str, count: u64) -> String {
     format!("{name} is damaged: {} left out, because the type in the header is wrong", counted(count, "record"))
 }
 
-/// Returns the warning about samples of tracepoints that end before their last field.
+/// Returns the warning about samples of tracepoints that end before their last field. `count` is the number of these
+/// samples.
 pub(crate) fn short_samples(name: &str, count: u64) -> String {
     format!("{name} is damaged: {} shorter than the format of the event says", counted(count, "sample"))
 }

@@ -14,10 +14,10 @@
 //! * the order of records: `order/merge.rs` (files), `order/sequential/mod.rs` (pipes and zstd); times in which a ring
 //!   was losing events: `order/gaps.rs`
 //! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the index that `perf-prof record` stores:
-//!   `write/block_index.rs` (making it), `index/trailer.rs` (its bytes, and the hardware queues of block devices)
+//!   `write/block_index.rs` (how it is made), `index/trailer.rs` (its bytes, and the hardware queues of block devices)
 //! * where `--jobs` divides a recording: `index/shards.rs`
-//! * whose recordings are read, and how much memory this may take: `limits.rs`; it is checked in `order/merge.rs`
-//!   (records) and `format/` (descriptions)
+//! * whose recordings are read, and how much memory this may take: `limits.rs`; the memory is checked in
+//!   `order/merge.rs` (records) and `format/` (descriptions)
 //! * how a recording is opened, also if it was cut off or not finished: `recording.rs`
 //! * the messages about damaged files: `error.rs`
 //! * records about tasks that already ran: `write/synthesis.rs` (their bytes); reading these tasks from the machine:

@@ -12,8 +12,8 @@ use super::error::PerfDataError;
 pub struct ReadLimits {
     /// Whose recordings are read.
     pub owner: Owner,
-    /// The maximum memory, in bytes, for records that were read and not delivered yet. `None` means the same share of
-    /// this machine's memory as for live events.
+    /// The maximum memory, in bytes, for records that were read and not delivered yet. `None` stands for the share of
+    /// this machine's memory that live events may use by default.
     pub memory: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ impl ReadLimits {
 pub(crate) struct MemoryLimit {
     name: String,
     bytes: u64,
-    /// The budget that the limit comes from. Tables and open spans use a part of this budget.
+    /// The budget for the memory. Tables and open spans use a part of this budget.
     budget: Budget,
 }
 
@@ -63,12 +63,12 @@ const DESCRIPTION: u64 = 64 << 20;
 const RECORDS: u64 = 8 << 20;
 
 impl MemoryLimit {
-    /// The limit for the header and the feature sections.
+    /// Returns the limit for the header and the feature sections.
     pub fn of_description(self) -> MemoryLimit {
         MemoryLimit { bytes: self.bytes.max(DESCRIPTION), ..self }
     }
 
-    /// The limit for the records.
+    /// Returns the limit for the records.
     pub fn of_records(self) -> MemoryLimit {
         MemoryLimit { bytes: self.bytes.max(RECORDS), ..self }
     }

@@ -51,15 +51,16 @@ use super::{
 pub struct RecordedEvent {
     /// The event's attr.
     pub attr: Attr,
-    /// The sample ids of the event; may be empty if it is the only event.
+    /// The sample ids of the event; may be empty if the recording has only this event.
     pub ids: Vec<u64>,
     /// The name under which the event was recorded, such as `sched:sched_switch` or `cycles:u`. `None` if the recording
     /// contains no name for the event.
     pub name: Option<String>,
-    /// The format of the raw data if the event is a tracepoint. `None` for other events, and for a tracepoint if the
-    /// recording does not contain its format.
+    /// The format of the raw data if the event is a tracepoint. `None` for other events, and for a tracepoint whose
+    /// format the recording does not contain.
     pub format: Option<Arc<EventFormat>>,
-    /// Whether the raw data of an event that is no tracepoint are the frames of an interpreter.
+    /// Whether the raw data of the event contains the frames of an interpreter. Only set for events that are no
+    /// tracepoints.
     pub has_interpreter_frames: bool,
 }
 
@@ -92,10 +93,10 @@ pub struct Recording {
     rings_of: RingsOf,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
-    /// True if some of the warnings say that records are missing.
+    /// True if some of the warnings in `warnings` say that records are missing.
     pub lacks_records: bool,
     layouts: Arc<Layouts>,
-    /// The memory that reading the records may take.
+    /// The limit for the memory that reading the records takes.
     pub(crate) limit: MemoryLimit,
     /// The stored block indexes of files that were not opened yet, and the block devices.
     blocks: StoredIndex,
@@ -116,7 +117,7 @@ pub(crate) enum Data {
 pub(crate) struct Stored {
     pub input: Arc<dyn Input>,
     section: Section,
-    /// The index that was made by decompressing all records once. `None` if this was not done yet.
+    /// The index that was made by decompressing all records once. `None` if the records have not been decompressed yet.
     pub unpacked: Option<CompressedIndex>,
 }
 
@@ -129,10 +130,10 @@ pub(crate) struct Part {
     /// The result of indexing the section. `None` if the section was not indexed yet.
     pub indexed: Option<Indexed>,
     /// The block index that is stored in the recording, without side-band records. `None` if the recording contains no
-    /// index, and after `indexed` was set.
+    /// index, or if `indexed` is already set.
     stored: Option<BlockIndex>,
-    /// The index that was made by decompressing all records once. `None` if the section is not compressed or this was
-    /// not done yet.
+    /// The index that was made by decompressing all records once. `None` if the section is not compressed, or if its
+    /// records have not been decompressed yet.
     pub unpacked: Option<CompressedIndex>,
 }
 
@@ -145,8 +146,8 @@ impl Part {
         }
     }
 
-    /// Returns the block index of the part's samples, if it is known. Unlike [`Part::index`], it also returns the index
-    /// of compressed records.
+    /// Returns the block index of the part's samples, if it is known. Unlike [`Part::index`], this method also returns
+    /// the index of compressed records.
     fn samples(&self) -> Option<&Arc<BlockIndex>> {
         self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
     }
@@ -216,8 +217,8 @@ impl Recording {
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut rings = None;
         if let Data::Parts(parts) = &mut recording.data {
-            // perf makes directories for other purposes too. So only a recording that states the version of its
-            // directory format must have ring files.
+            // perf makes directories for other purposes too. So ring files are required only if the recording states
+            // the version of its directory format.
             if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
                 let feed = FileFeed::new(input.clone(), *section);
                 rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
@@ -259,7 +260,7 @@ impl Recording {
         let is_finished = header.data.size != 0 && !(header.features.is_empty() && known.is_some());
         let list = header.feature_list();
         let mut features = match &known {
-            // The list of feature sections after the records was never written, or is cut off.
+            // In this case, the list of feature sections after the records was never written, or is cut off.
             Some(known) if !is_finished || list.offset.saturating_add(list.size) > size => {
                 Features::read(&*input, &described_within, known, &mut warnings)?
             }
@@ -274,7 +275,7 @@ impl Recording {
         }
         let mut blocks = StoredIndex::default();
         if header.data.size == 0 {
-            // The size was never written. All bytes after the header are records.
+            // The recorder never wrote the size of the records. All bytes after the header are records.
             header.data.size = size.saturating_sub(header.data.offset);
         } else {
             blocks = StoredIndex::read(&*input, header.order, &described_within).map_err(io)?;
@@ -332,8 +333,8 @@ impl Recording {
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
         let PipeDescription { attrs, features, kernel, aux, rings_of, warnings } = described;
-        // The event descriptions and the attrs usually have the same order. Otherwise an attr gets the description with
-        // the same ids.
+        // The event descriptions and the attrs usually have the same order. If the orders differ, an attr gets the
+        // description with the same ids.
         let by_ids: HashMap<_, _> =
             features.events.iter().rev().map(|event| ((event.attr.kind, &*event.ids), event)).collect();
         let described = |at: usize, ids: &AttrIds| {
@@ -380,29 +381,30 @@ impl Recording {
         }
     }
 
-    /// Returns how many hardware queues the block devices of the recorded machine had, by their device numbers in events.
-    /// Empty if the recorder did not store them.
+    /// Returns how many hardware queues the block devices of the recorded machine had, by their device numbers in
+    /// events. Empty if the recorder did not store the numbers of hardware queues.
     pub fn hardware_queues(&self) -> HashMap<u64, u32> {
         self.blocks.devices.iter().map(|device| (device.dev.into(), device.queues)).collect()
     }
 
-    /// Returns the layouts. They are needed to find the event and the time of each record.
+    /// Returns the layouts, with which the event and the time of each record can be found.
     pub fn layouts(&self) -> &Arc<Layouts> {
         &self.layouts
     }
 
-    /// Returns whether an event was recorded on only some of the CPUs that were online. If the recording does not say it,
-    /// returns false.
+    /// Returns whether an event was recorded on only some of the CPUs that were online. Returns false if the recording
+    /// does not state the CPUs of its rings.
     ///
-    /// An event of CPUs has one id for each of them, and an event of tasks or cgroups has at least as many. Only an
-    /// event of threads on any CPU may have fewer.
+    /// An event that was opened on CPUs has one id for each of these CPUs. If the event was opened for tasks or
+    /// cgroups, it has at least one id for each of these CPUs. Only an event of threads on any CPU may have fewer ids.
     pub fn is_of_some_cpus(&self, event: &RecordedEvent) -> bool {
         let online = self.features.cpus.map_or(0, |(_, online)| online as usize);
         self.rings_of == RingsOf::Cpus && (1..online).contains(&event.ids.len())
     }
 
-    /// Returns whether the recording contains counts instead of samples. The samples of `perf stat record` contain only
-    /// the id of their event, and in a pipe nothing at all.
+    /// Returns whether the recording contains counts instead of samples. In a recording of `perf stat record`, the
+    /// sample format of the events contains only the id of the event, or nothing if the recording was written to a
+    /// pipe.
     pub fn holds_counts(&self) -> bool {
         self.events.iter().all(|event| event.attr.format.sample_type & !PERF_SAMPLE_IDENTIFIER == 0)
     }
@@ -441,7 +443,7 @@ impl Recording {
         Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
 
-    /// Returns block indexes that contain all samples. Decompresses records for this if necessary. Returns an empty
+    /// Returns block indexes that contain all samples. Decompresses records if this is necessary. Returns an empty
     /// vector for a pipe, unless the stream was saved in a file.
     pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
         self.index()?;
@@ -489,12 +491,12 @@ impl Recording {
 
     /// Starts a replay of the selected records, in time order.
     pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
-        // If all times are selected, the replay reads every block with its side-band records. So they need not be in
-        // memory.
+        // If all times are selected, the replay reads every block anyway, including the side-band records. So side-band
+        // records need not be kept in memory.
         let keeps = !selection.takes_all_times();
         if let Data::Parts(parts) = &mut self.data {
-            // `index_keeping` would first read all side-band records. With the stored index, the replay reads them
-            // later, once, and only as far as it needs them.
+            // `index_keeping` would read all side-band records now. With the stored index, the replay reads each
+            // side-band record later, once, and only if it needs the record.
             parts.iter_mut().for_each(Part::use_stored_index);
         }
         self.index_keeping(if keeps { ROOM } else { 0 })?;
@@ -506,14 +508,14 @@ impl Recording {
         Replay::new(self, ReplayContext { order, layouts, selection, pool: Arc::default(), aux })
     }
 
-    /// Like [`Recording::replay`], but the recording can be replayed again. Returns `None` for a pipe, because its
-    /// records can be read only once.
+    /// Like [`Recording::replay`], but keeps the recording, so that it can be replayed again. Returns `None` for a
+    /// pipe, because the records of a pipe can be read only once.
     pub fn replay_copy(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
         self.copied().map(|copy| copy.replay(selection)).transpose()
     }
 
-    /// Returns a copy for a replay. It has the records, but not the descriptions of the events and the machine. Returns
-    /// `None` for a pipe, because its records can be read only once.
+    /// Returns a copy for a replay. The copy has the records, but not the descriptions of the events and the machine.
+    /// Returns `None` for a pipe, because the records of a pipe can be read only once.
     pub fn copied(&self) -> Option<Recording> {
         let data = match &self.data {
             Data::Parts(parts) => Data::Parts(parts.clone()),
@@ -533,12 +535,12 @@ impl Recording {
         })
     }
 
-    /// Returns the budget for the recording's records. Tables and open spans take their memory from it too.
+    /// Returns the budget for the recording's records. Tables and open spans take their memory from this budget too.
     pub fn budget(&self) -> &Budget {
         self.limit.budget()
     }
 
-    /// Indexes the records if the recording has no index. Later copies share this index.
+    /// Indexes the records if the recording has no index. Copies that are made later share this index.
     pub fn find_blocks(&mut self) -> Result<(), PerfDataError> {
         let Data::Parts(parts) = &self.data else { return Ok(()) };
         if parts.iter().any(|part| part.indexed.is_none() && part.stored.is_none()) {

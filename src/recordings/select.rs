@@ -1,5 +1,5 @@
 //! Selects samples from a recording by event, CPU, process, thread and time. Records are checked before they are
-//! sorted; only the members at fixed offsets in a record are read.
+//! sorted. Only the members at fixed offsets in a record are read for this check.
 
 use perf_prof_format::{
     abi::{
@@ -13,10 +13,11 @@ use perf_prof_format::{
 
 use super::format::layouts::Layouts;
 
-/// The selected samples; all of them by default.
+/// The selected samples. By default, all samples are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// For each attr index: true if the samples of this attr are selected. `None` selects all attrs.
+    /// The selected attrs: for each attr index, true if the samples of this attr are selected. `None` selects all
+    /// attrs.
     pub attrs: Option<Vec<bool>>,
     /// The selected CPUs; `None` for all.
     pub cpus: Option<CpuSet>,
@@ -27,7 +28,8 @@ pub struct Selection {
     /// The selected ranges of time. Each range is given by its first and its last nanosecond. If there is no range, all
     /// times are selected.
     pub times: Vec<(u64, u64)>,
-    /// The types of records other than samples that the program requests. They are selected by CPU and time.
+    /// The types of records other than samples that the program requests. Records of these types are selected by CPU
+    /// and time.
     pub others: OtherRecords,
     /// Whether markers show where losses start.
     pub gaps: Gaps,
@@ -37,10 +39,10 @@ pub struct Selection {
 /// reads the blocks with losses in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gaps {
-    /// Without markers: only the records about losses are delivered.
+    /// There are no markers: only the records about losses are delivered.
     #[default]
     NotMarked,
-    /// With markers. Spans and other events that are made of several samples need them.
+    /// There are markers. Spans and other events that are made of several samples need them.
     Marked,
 }
 
@@ -49,14 +51,14 @@ pub enum Gaps {
 pub enum Wanted {
     /// A selected sample.
     Sample,
-    /// Side-band records: comm, fork, exit, mapping and cgroup records, records about lost events and throttling, and
-    /// the records that the program requests (see [`Selection::others`]).
+    /// A side-band record: a comm, fork, exit, mapping or cgroup record, a record about lost events or throttling, or a
+    /// record that the program requests (see [`Selection::others`]).
     SideBand,
     /// The record is not delivered.
     No,
 }
 
-/// Returns whether records of this type are side-band records. They are delivered regardless of which samples are
+/// Returns whether records of this type are side-band records, which are delivered regardless of which samples are
 /// selected.
 #[inline]
 pub(crate) fn is_side_band(kind: u32) -> bool {
@@ -74,9 +76,9 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
     )
 }
 
-/// Returns whether no recorder writes records of this type, so that the record's header must be damaged. So far,
-/// kernels use the types 1 to 22, and perf the types 64 to 90. Both add types over time. A replay leaves out records of
-/// unknown types.
+/// Returns whether no recorder writes records of the type `kind`, so that the record's header must be damaged. So far,
+/// kernels use the types 1 to 22, and perf uses the types 64 to 90. Both the kernel and perf add types over time. A
+/// replay leaves out records of unknown types.
 #[inline]
 pub(crate) fn is_impossible(kind: u32) -> bool {
     kind == 0 || kind > u8::MAX.into()
@@ -84,7 +86,7 @@ pub(crate) fn is_impossible(kind: u32) -> bool {
 
 impl Selection {
     /// Returns the range of time if samples are selected only by one range of time. Returns `None` if there are several
-    /// ranges or another condition.
+    /// ranges, or if there is another condition.
     #[inline]
     pub(crate) fn sole_range(&self) -> Option<(u64, u64)> {
         let Selection { attrs, cpus, pids, tids, times, .. } = self;
@@ -127,7 +129,7 @@ impl Selection {
         self.times = if both.is_empty() { vec![(u64::MAX, 0)] } else { both };
     }
 
-    /// Returns the last selected time. Side-band records after it are not needed.
+    /// Returns the last selected time. Side-band records after this time are not needed.
     pub fn last_time(&self) -> u64 {
         self.times.iter().map(|&(_, last)| last).max().unwrap_or(u64::MAX)
     }
@@ -154,8 +156,8 @@ impl Selection {
     fn wants_other(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
         match record_type(record) {
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.is_near(record, time, layouts) => Wanted::No,
-            // Samples may be missing after this record, but no other record depends on it. So it is delivered only
-            // together with the samples around it. Indexes do not count it.
+            // Samples may be missing after a throttle record, but no other record depends on it. So a throttle record
+            // is delivered only together with the samples around it. Indexes do not count throttle records.
             PERF_RECORD_THROTTLE if self.is_near(record, time, layouts) => Wanted::SideBand,
             kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
             kind if self.others.contains(kind) && self.is_near(record, time, layouts) => Wanted::SideBand,
@@ -202,8 +204,8 @@ impl Selection {
     /// Checks the time of the record, and its CPU if the record contains it.
     fn is_near(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
         if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {
-            // perf writes this record with a total count at the end of a recording. The CPU in it is always 0, even if
-            // the samples were lost on another CPU. So it is delivered whichever CPUs are selected.
+            // perf writes this record with a total count at the end of a recording. The CPU in the record is always 0,
+            // even if the samples were lost on another CPU. So the record is delivered whichever CPUs are selected.
             return self.time(time);
         }
         let cpu = || layouts.cpu(record);

@@ -27,11 +27,11 @@ use super::{
 };
 
 /// The maximum number of bytes to read ahead in a recording that can only be read from front to back, for all streams
-/// together. It is also the limit for runs of compressed records that are read independently, because each such run is
-/// in memory as a whole.
+/// together. This number is also the limit for runs of compressed records that are read independently, because each of
+/// these runs is in memory as a whole.
 const AHEAD: usize = 64 << 20;
 
-/// The number of CPUs to assume if the recording does not state it.
+/// The number of CPUs that is assumed if the recording does not state the number.
 const CPUS: u32 = 256;
 
 /// Progress of a replay.
@@ -118,7 +118,7 @@ impl StreamOpener {
         let runs: Vec<usize> =
             packed().filter_map(Part::runs).map(|runs| runs.most_for(&self.context.selection)).collect();
         // One run of each file is in memory at a time, and there may be hundreds of files. So runs are used only if the
-        // largest run of every file fits into memory together with the others.
+        // largest runs of all files fit into memory together.
         let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
         let count = parts.len();
         for (number, part) in parts.into_iter().enumerate() {
@@ -215,7 +215,8 @@ impl Replay {
         own.map(|(_, warning)| warning).collect()
     }
 
-    /// Adds a warning about this many samples of tracepoints that end before their last field.
+    /// Adds a warning about samples of tracepoints that end before their last field. `count` is the number of these
+    /// samples.
     pub fn found_short_samples(&self, count: u64) {
         self.warnings.add_damage(FoundBy::OneReader, short_samples(&self.name, count));
     }

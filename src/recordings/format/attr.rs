@@ -4,8 +4,8 @@ use perf_prof_format::record::{SampleFormat, SampleLayout, TrailerLayout};
 
 use super::bytes::{ByteOrder, ByteReader};
 
-/// `struct perf_event_attr` as a recording stores it. Members that the recorder's version of the attr does not have are
-/// 0. Layout: `include/uapi/linux/perf_event.h`.
+/// `struct perf_event_attr` as a recording stores it. If the recorder's version of the attr lacks a member, this member
+/// is 0. `include/uapi/linux/perf_event.h` defines the layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
     /// `type`: PERF_TYPE_*.
@@ -14,17 +14,17 @@ pub struct Attr {
     pub config: u64,
     /// `sample_period` or `sample_freq`.
     pub sample_period: u64,
-    /// The flags as a word; see [`Attr::has`].
+    /// The flags as one word. [`Attr::has`] reads them.
     pub flags: u64,
     /// `config1`, or the address of a breakpoint.
     pub config1: u64,
     /// `config2`, or the length of a breakpoint.
     pub config2: u64,
-    /// Size in bytes of the user stack that is copied into each sample.
+    /// The size in bytes of the user stack that is copied into each sample.
     pub sample_stack_user: u32,
     /// The maximum number of frames in a callchain; 0 if no maximum was requested.
     pub sample_max_stack: u16,
-    /// The clock of the timestamps, if `use_clockid` is set.
+    /// The id of the clock of the timestamps, if `use_clockid` is set.
     pub clockid: i32,
     /// The members that determine the layout of samples.
     pub format: SampleFormat,
@@ -62,7 +62,8 @@ pub enum AttrFlag {
 pub(crate) const SMALLEST_ATTR: usize = 64;
 
 impl Attr {
-    /// Parses an attr from `bytes`. Members after the end of the attr are 0. Returns `None` if `bytes` are too short.
+    /// Parses an attr from `bytes`. Members that are beyond the end of the stored attr are 0. Returns `None` if `bytes`
+    /// are too short for an attr.
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Option<Attr> {
         let mut read = ByteReader::new(bytes.get(..bytes.len().min(512))?, order);
         let (kind, size) = (read.u32()?, read.u32()? as usize);
@@ -105,7 +106,8 @@ impl Attr {
         SampleLayout::from_format(self.format)
     }
 
-    /// Returns the layout of the sample id at the end of records other than samples; `None` if they have no sample id.
+    /// Returns the layout of the sample id at the end of records other than samples; `None` if these records have no
+    /// sample id.
     pub fn sample_id_layout(&self) -> Option<TrailerLayout> {
         self.has(AttrFlag::SampleIdAll).then(|| TrailerLayout::new(self.format.sample_type))
     }
@@ -126,7 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the bytes of an attr as a machine of this byte order writes them: numbers of 4 and 8 bytes.
+    /// Returns the bytes of an attr as a machine of this byte order writes them. The numbers of the attr have 4 and 8
+    /// bytes.
     fn bytes(big: bool, size: usize) -> Vec<u8> {
         let u32s = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
         let u64s = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
@@ -134,7 +137,7 @@ mod tests {
         for word in [0x176, 1, PERF_SAMPLE_TIME | PERF_SAMPLE_ID, 4] {
             bytes.extend(u64s(word));
         }
-        // The flags freq and sample_id_all.
+        // These bytes are the flags, of which freq and sample_id_all are set.
         bytes.extend(if big { [0, 0x20, 0x20, 0, 0, 0, 0, 0] } else { [0, 4, 4, 0, 0, 0, 0, 0] });
         bytes.extend([u64s(0), u64s(7), u64s(8), u64s(9)].concat());
         bytes.resize(108, 0);

@@ -25,7 +25,7 @@ pub struct Features {
     pub arch: Option<String>,
     /// The number of CPUs that the machine has, and the number of CPUs that were online.
     pub cpus: Option<(u32, u32)>,
-    /// The command line of the recorder.
+    /// The command line of the recorder, as separate arguments.
     pub cmdline: Vec<String>,
     /// The events with their names.
     pub events: Vec<EventDesc>,
@@ -44,7 +44,7 @@ pub struct Features {
     pub finished: Option<u64>,
     /// How the records are compressed. `None` if they are not compressed.
     pub compressed: Option<Compressed>,
-    /// What the frames of interpreters stand for.
+    /// The names and lines of the interpreter frames in samples.
     pub interpreter_frames: Option<RecordedFrames>,
 }
 
@@ -66,7 +66,7 @@ pub struct BuildId {
     pub path: String,
     /// The build id itself.
     pub id: Vec<u8>,
-    /// The `misc` member of the record. It shows whether the file belongs to the kernel or to user space.
+    /// The `misc` member of the build id's record. It shows whether the file belongs to the kernel or to user space.
     pub misc: u16,
 }
 
@@ -75,9 +75,9 @@ pub struct BuildId {
 pub struct ClockData {
     /// The id of the clock that timestamps the records.
     pub clockid: u32,
-    /// The time of day, in ns since the Unix epoch.
+    /// The time of day when the two clocks were read, in ns since the Unix epoch.
     pub wall: u64,
-    /// The time of the records' clock when `wall` was read, in ns.
+    /// The time of the records' clock when the two clocks were read, in ns.
     pub time: u64,
 }
 
@@ -138,11 +138,11 @@ const CUT_OFF: &str = "it is cut off";
 /// The end of a warning about formats of tracepoints that cannot be read.
 const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not known";
 
-/// The memory that is counted for reading and parsing a section, as a multiple of the section's size.
+/// The memory that is counted for reading and parsing a section, divided by the section's size.
 pub(crate) const PARSED: u64 = 4;
 
-/// The memory that is counted for reading, parsing and showing the frames of interpreters, as a multiple of the section's size. In the
-/// section, a frame takes 64 bytes.
+/// The memory that is counted for reading, parsing and showing interpreter frames, divided by the size of their
+/// section. In the section, a frame takes 64 bytes.
 const FRAMES_PARSED: u64 = 8;
 
 impl Features {
@@ -173,7 +173,7 @@ impl Features {
             let result = if !is_inside {
                 Err("it lies outside the file")
             } else if bit == HEADER_INTERPRETER_FRAMES {
-                // Records can be read without these names.
+                // This section is only skipped if it is too large, because records can be read without its names.
                 let needed = used.saturating_add(wanted.saturating_mul(FRAMES_PARSED));
                 match limit.check(needed) {
                     Ok(()) => features.add(bit, &input.bytes(offset, wanted).map_err(io)?, header.order),
@@ -273,8 +273,9 @@ fn build_ids(bytes: &[u8], order: ByteOrder) -> Result<Vec<BuildId>, &'static st
     Ok(ids)
 }
 
-/// Reads a build-id record, including the record's header. The size of the build id is stored after the build id. Older
-/// versions of perf stored no size; then the size is 20 bytes (`struct perf_record_header_build_id`).
+/// Parses a build-id record, including the record's header. The size of the build id is stored after the build id.
+/// Older versions of perf stored no size. In their records, the size is 20 bytes (`struct
+/// perf_record_header_build_id`).
 pub(crate) fn build_id(record: &[u8], misc: u16) -> Option<BuildId> {
     const HAS_SIZE: u16 = 1 << 15;
     let id = record.get(12..36)?;

@@ -23,15 +23,15 @@ pub(crate) struct FirstRecords {
     pub tracing_data: Option<Vec<u8>>,
     /// The AUX area data that was found so far.
     pub aux: AuxTrace,
-    /// What the rings belong to.
+    /// Whether the rings belong to CPUs or to threads.
     pub rings_of: RingsOf,
 }
 
-/// What the rings of a recording belong to. The id index (PERF_RECORD_ID_INDEX) states it. `perf-prof record` and perf
-/// (since 6.0) write one at the start of a recording.
+/// Whether the rings of a recording belong to CPUs or to threads. An id index (PERF_RECORD_ID_INDEX) states this.
+/// `perf-prof record` and perf (since 6.0) write an id index at the start of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RingsOf {
-    /// The recording does not say it.
+    /// The recording does not state what its rings belong to.
     #[default]
     Unknown,
     /// Each ring belongs to a CPU.
@@ -41,7 +41,8 @@ pub(crate) enum RingsOf {
 }
 
 impl RingsOf {
-    /// Adds what an id index states. A long id index is split into several records.
+    /// Adds the information in an id index. A long id index is split into several records, and this method is called
+    /// for each of them.
     pub fn add(&mut self, record: &[u8], order: ByteOrder) {
         let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
         for _ in 0..read.u64().unwrap_or(0) {
@@ -55,7 +56,7 @@ impl RingsOf {
     }
 }
 
-/// The AUX area data of a recording: traces that the CPU writes. They are not decoded.
+/// The AUX area data of a recording: traces that the CPU writes. perf-prof does not decode these traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuxTrace {
     /// The kind of trace (`enum auxtrace_type` in `tools/perf/util/auxtrace.h`).
@@ -66,7 +67,7 @@ pub(crate) struct AuxTrace {
 
 impl FirstRecords {
     /// Reads the records up to the mapping of the kernel. perf writes this mapping before the records of tasks, but any
-    /// number of perf's own records may come before it.
+    /// number of perf's own records may precede the mapping.
     pub fn read(records: &mut RecordReader) -> Result<FirstRecords, PerfDataError> {
         let mut found = FirstRecords::default();
         while let Next::Record(size) = records.next()? {
@@ -74,7 +75,7 @@ impl FirstRecords {
             let record = records.peek(size);
             found.kernel = KernelMapping::parse(record, order);
             let kind = ByteReader::new(record, order).u32().unwrap_or(0);
-            // These types contain compressed records, or have a payload after them. The search ends here.
+            // The search ends at these types: they contain compressed records, or have a payload after them.
             let is_more = [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_AUXTRACE].contains(&kind);
             let is_of_task = kind < FIRST_USER_RECORD_TYPE && !is_kernel_mapping(record, order);
             if found.kernel.is_some() || is_more || is_of_task {
@@ -119,7 +120,7 @@ pub(crate) fn aux_warning(name: &str, AuxTrace { kind, bytes }: AuxTrace) -> Str
 
 /// Returns the tracing data of a record of type PERF_RECORD_HEADER_TRACING_DATA, if the record itself contains the
 /// data. `size` is the size of the data. simpleperf writes the data into the record (`TracingDataRecord` in
-/// `simpleperf/record.h` of Android). In a pipe of perf, the data follows the record instead.
+/// `simpleperf/record.h` of Android). In a pipe recording of perf, the data follows the record instead.
 pub(crate) fn inner_tracing_data(record: &[u8], size: Option<u32>) -> Option<&[u8]> {
     record.get(12..)?.get(..usize::try_from(size?).ok()?)
 }

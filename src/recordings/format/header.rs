@@ -12,20 +12,20 @@ use crate::{error::PerfDataError, input::random_access::Input, limits::MemoryLim
 const FILE_HEADER: u64 = 104;
 pub(crate) const PIPE_HEADER: u64 = 16;
 
-/// The magic of perf before version 3.3 (`__perf_magic1` in `tools/perf/util/header.c`). The rest of the format is the
-/// same.
+/// The magic of perf before version 3.3 (`__perf_magic1` in `tools/perf/util/header.c`). Apart from the magic, the
+/// format is the same as today.
 const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
 
-/// The start of the early features: features that `perf-prof record` writes before the records, because they are known
-/// at the start. After this magic come the bits of the features, the list of their sections, and the sections, in the
-/// same layout as the features after the records. The magic is directly after the file header.
+/// The magic of the early features. `perf-prof record` writes these features before the records, because they are known
+/// at the start. The magic is directly after the file header. After the magic come the bits of the features, the list
+/// of their sections, and the sections, in the same layout as the features after the records.
 pub(crate) const EARLY_FEATURES_MAGIC: [u8; 8] = *b"features";
 
-/// The maximum number of attrs. Valid recordings have fewer, because a recorder needs at least one open descriptor for
-/// each attr. If a file states more, it is damaged.
+/// The maximum number of attrs. Valid recordings have fewer attrs, because a recorder needs at least one open
+/// descriptor for each attr. If a file states more attrs, it is damaged.
 const MOST_ATTRS: u64 = 1 << 20;
-/// The maximum number of ids of all events together. Valid recordings have fewer: each event has one id for each CPU or
-/// thread. If a file states more, it is damaged.
+/// The maximum number of ids of all events together. Valid recordings have fewer ids, because each event has one id for
+/// each CPU or thread. If a file states more ids, it is damaged.
 const MOST_IDS: u64 = 1 << 24;
 
 /// The memory, in bytes, that is counted for an event and for an id. An id is stored in three lists, and in a table
@@ -51,12 +51,12 @@ pub struct AttrIds {
     pub ids: Vec<u64>,
 }
 
-/// The two formats of a recording.
+/// The format of a recording, with its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// A file. Its header states the locations of the sections.
+    /// The file format. The header states the locations of the sections.
     File(FileHeader),
-    /// A stream. All data after the pipe header is records.
+    /// The pipe format. All data after the header is records.
     Pipe(ByteOrder),
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, Per
         let entry_size = read.u64()?;
         let attrs = section(&mut read)?;
         let data = section(&mut read)?;
-        // The event_types section, which only very old versions of perf wrote.
+        // This skips the section event_types, which only very old versions of perf wrote.
         section(&mut read)?;
         let features = features(read.read_bytes(32)?, order);
         Some((entry_size, attrs, data, features))
@@ -135,8 +135,8 @@ pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, Per
 }
 
 /// Returns a header whose features are the early features (see [`EARLY_FEATURES_MAGIC`]). Returns `None` if the file
-/// has none. They can be read even if the end of the file is missing. The data section of the returned header is empty
-/// and ends where the list of early features starts, so `feature_list()` returns this list.
+/// has no early features. Early features can be read even if the end of the file is missing. The data section of the
+/// returned header is empty and ends where the list of early features starts, so `feature_list()` returns this list.
 pub(crate) fn read_early_features(input: &dyn Input, header: &FileHeader) -> std::io::Result<Option<FileHeader>> {
     let list = FILE_HEADER + 8 + 32;
     let bytes = input.bytes(FILE_HEADER, list - FILE_HEADER)?;
@@ -154,8 +154,8 @@ pub(crate) fn section(read: &mut ByteReader<'_>) -> Option<Section> {
 }
 
 /// Returns the bits that are set in the feature map. The map consists of words of the size of a `long` on the recorded
-/// machine. The file does not state this size. But every recording sets the hostname bit, so the right size is the one
-/// with which the hostname bit is set. perf does the same (`perf_file_header__read()`).
+/// machine, and the file does not state this size. But every recording sets the hostname bit, so the right size is the
+/// one with which the hostname bit is set. perf finds the size in the same way (`perf_file_header__read()`).
 fn features(bytes: &[u8], order: ByteOrder) -> Vec<u32> {
     let bits_of = |width: usize| -> Vec<u32> {
         let words = bytes.chunks_exact(width).enumerate();
@@ -209,8 +209,8 @@ fn attrs(
         let ids = self::section(&mut ByteReader::new(ids, order)).unwrap_or_default();
         left =
             left.checked_sub(ids.size / 8).ok_or_else(|| damaged("it states over 16 million event ids".to_owned()))?;
-        // The ids are counted once for each event, because a damaged file may state the same bytes as the ids of many
-        // events.
+        // The ids are counted for each event, even if several events have the same ids, because a damaged file may
+        // state the same bytes as the ids of many events.
         used = used.saturating_add(ids.size / 8 * ID_MEMORY);
         limit.check(used)?;
         let bytes = input.bytes(ids.offset, ids.size).map_err(|error| PerfDataError::io(name, error))?;

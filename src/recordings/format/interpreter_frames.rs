@@ -1,7 +1,12 @@
-//! The feature section that says what the frames of interpreters in samples stand for, such as functions of Python. perf skips it.
+//! The feature section with the names and lines of the interpreter frames in samples, such as frames of Python
+//! functions. perf skips this section.
 //!
-//! Its parts, in the byte order of the recording: the version; the number of events that are no tracepoints and have frames, and
-//! an id of each; the number of texts, and each with its length; the number of frames, and each in 64 bytes.
+//! The section consists of these parts, in the byte order of the recording:
+//!
+//! * the version
+//! * the number of events that are no tracepoints and whose samples have frames, and one id of each of these events
+//! * the number of texts, and each text after its length
+//! * the number of frames, and each frame in 64 bytes
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,57 +14,58 @@ use perf_prof_format::tracefs::{INSTRUCTION_BITS, InterpreterFrame};
 
 use super::bytes::ByteReader;
 
-/// The version that is written and read.
+/// The version of the section that is written and read.
 const VERSION: u32 = 1;
 
-/// The most bytes of a text. Names and paths have at most 4096 characters.
+/// The maximum length of a text in bytes. Names and paths have at most 4096 characters.
 const LONGEST_TEXT: u32 = 16 << 10;
 
-/// Why the section cannot be read.
+/// The reasons why the section cannot be read.
 const CUT_OFF: &str = "it is cut off";
 const OTHER_VERSION: &str = "it has another version";
 const TOO_LONG: &str = "a name in it is too long";
 const TOO_MANY: &str = "it has too many frames";
 const DAMAGED: &str = "it is damaged";
 
-/// What the frames of interpreters stand for.
+/// The names and lines of interpreter frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedFrames {
-    /// An id of each event that is no tracepoint and whose samples have frames. Tracepoints say it in their formats.
+    /// An id of each event that is no tracepoint and whose samples have frames. For a tracepoint, its format shows
+    /// whether its samples have frames.
     pub events: Vec<u64>,
-    /// The frames, each once.
+    /// The frames. Each frame is in the list once.
     pub frames: Vec<RecordedFrame>,
 }
 
-/// What a frame stands for.
+/// A frame, with its name and line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFrame {
-    /// The process; 0 if the frame is not shown.
+    /// The id of the process; 0 if the frame is not shown.
     pub pid: u32,
     /// The number of the process's interpreter.
     pub interpreter: u32,
-    /// The frame in samples.
+    /// The frame as samples contain it.
     pub frame: InterpreterFrame,
-    /// What kind of frame it is.
+    /// The kind of the frame.
     pub kind: RecordedKind,
-    /// The name of the function, or the reason why it has none.
+    /// The name of the function, or the reason why the function has no name.
     pub name: Arc<str>,
     /// The path of the source file.
     pub file: Arc<str>,
-    /// The line; 0 if it is not known.
+    /// The line number; 0 if it is not known.
     pub line: u32,
 }
 
 /// The kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedKind {
-    /// The functions of the sample are not known, for the reason that is the name.
+    /// The functions of the sample are not known. The name of the frame is the reason.
     Unknown = 0,
     /// A function.
     Function = 1,
-    /// A function with which the interpreter's C function was entered.
+    /// A function whose frame is the outermost frame of a call of the interpreter's loop.
     Entry = 2,
-    /// The entry of the interpreter's C function.
+    /// No function. The frame is the outermost frame of a call of the interpreter's loop.
     Boundary = 3,
 }
 
@@ -69,9 +75,9 @@ impl RecordedKind {
 }
 
 impl RecordedFrames {
-    /// The most frames that a recording has.
+    /// The maximum number of frames in a recording.
     pub const MOST: usize = 1 << 17;
-    /// The most bytes that frames and their texts take in a recording.
+    /// The maximum size of all frames and their texts in a recording, in bytes.
     pub const MOST_BYTES: usize = 16 << 20;
 
     /// Writes the section.
@@ -104,7 +110,7 @@ impl RecordedFrames {
         }
     }
 
-    /// Reads the section. An error is the reason why it cannot be read.
+    /// Reads the section. If the section cannot be read, the error is the reason.
     pub(super) fn read(mut read: ByteReader<'_>) -> Result<RecordedFrames, &'static str> {
         if read.u32().ok_or(CUT_OFF)? != VERSION {
             return Err(OTHER_VERSION);
@@ -113,7 +119,7 @@ impl RecordedFrames {
         let events = (0..count).map(|_| read.u64()).collect::<Option<_>>().ok_or(CUT_OFF)?;
         let texts = texts(&mut read)?;
         let count = read.u32().ok_or(CUT_OFF)?;
-        // Each frame takes more memory than its bytes in the section.
+        // The number is limited, because a frame takes more memory than its bytes in the section.
         if count as usize > Self::MOST {
             return Err(TOO_MANY);
         }
@@ -138,8 +144,8 @@ fn texts(read: &mut ByteReader<'_>) -> Result<Vec<Arc<str>>, &'static str> {
     (0..count).map(text).collect()
 }
 
-/// Returns a text as it is shown. `?` replaces control characters, because they could forge lines on a terminal, and bytes that are
-/// not UTF-8. So the text takes no more memory than its bytes.
+/// Returns a text as it is shown. `?` replaces bytes that are not UTF-8, and control characters, because control
+/// characters could forge lines on a terminal. The result takes no more memory than `bytes`.
 fn shown(bytes: &[u8]) -> Arc<str> {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -197,7 +203,8 @@ mod tests {
         RecordedFrames { events: Vec::new(), frames: vec![recorded(RecordedKind::Function, name, 1)] }
     }
 
-    /// Returns a section with the given counts before its texts and its frames, and with these texts.
+    /// Returns a section that contains the texts `content`. `texts` and `frames` are the numbers of texts and frames
+    /// that the section states.
     fn made(texts: u32, content: &[&[u8]], frames: u32) -> Vec<u8> {
         let text = |text: &&[u8]| [&(text.len() as u32).to_ne_bytes()[..], text].concat();
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
@@ -247,7 +254,8 @@ mod tests {
     }
 
     proptest! {
-        /// Damage changes what is read, or is reported. Names have no control characters and are not longer than their bytes.
+        /// A damaged section gives other frames, or an error. Names have no control characters, and are not longer than
+        /// their bytes in the section.
         #[test]
         fn any_bytes_are_read_or_refused(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),

@@ -13,8 +13,8 @@ pub struct KernelMapping {
     pub start: u64,
     /// The first address after the kernel's code.
     pub end: u64,
-    /// The name of the reference symbol, `_text`. Each boot may load the kernel at another address. The addresses of
-    /// this symbol in two boots show how far the kernel was moved.
+    /// The name of the reference symbol, `_text`. Each boot may load the kernel at another address. The difference
+    /// between the addresses of the reference symbol in two boots shows how far the kernel was moved.
     pub symbol: String,
     /// The address of the reference symbol.
     pub address: u64,
@@ -88,7 +88,8 @@ mod tests {
         for big in [false, true] {
             let order = ByteOrder::from_big_endian_flag(big);
             let name = b"[kernel.kallsyms]_text\0\0";
-            // If there are many events on many CPUs, perf writes long id index records.
+            // Long id index records precede the mapping. perf writes such records if there are many events on many
+            // CPUs.
             let ids = record(big, 69, 0, 7, &vec![0; 60_000]);
             let module = record(big, PERF_RECORD_MMAP, 1, HOST_KERNEL_ID, b"/lib/modules/x.ko\0");
             let all = [&ids.repeat(8)[..], &module, &record(big, PERF_RECORD_MMAP, 1, HOST_KERNEL_ID, name)].concat();

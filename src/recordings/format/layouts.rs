@@ -14,8 +14,8 @@ pub struct Layouts {
     attrs: Vec<(SampleLayout, Option<TrailerLayout>)>,
     ids: EventIds,
     times: TimeLocation,
-    /// For each attr: the positions of the numbers in the raw data of its samples. The bytes of these numbers have to
-    /// be swapped. Empty if the recording has native byte order.
+    /// For each attr, the positions of the numbers in the raw data of its samples, whose bytes have to be swapped.
+    /// Empty if the recording has native byte order.
     raw: Vec<RawNumbers>,
 }
 
@@ -26,8 +26,8 @@ pub(crate) struct RawNumbers {
     /// Numbers at fixed offsets. Each entry contains the offset of the first number, the width of a number in bytes,
     /// and the maximum number of consecutive numbers of this width.
     fixed: Vec<(usize, usize, usize)>,
-    /// Arrays at variable offsets. The location of such an array is in a word of the raw data. Each entry contains the
-    /// offset of this word, the offset to which the location is relative, and the width of the array's elements in
+    /// Arrays at variable offsets. A word of the raw data contains the location of such an array. Each entry contains
+    /// the offset of this word, the offset to which the location is relative, and the width of the array's elements in
     /// bytes.
     arrays: Vec<(usize, usize, usize)>,
 }
@@ -78,8 +78,8 @@ enum TimeLocation {
     ByAttr,
 }
 
-/// Returns whether a record's time is usable. A time of 0 or of all ones is not usable: perf writes such values into
-/// its own records.
+/// Returns whether a record's time is usable. A time of 0 or of all ones is not usable, because perf writes these
+/// values in place of a time into its own records.
 #[inline]
 fn is_time(time: &u64) -> bool {
     *time != 0 && *time != u64::MAX
@@ -99,8 +99,8 @@ impl Layouts {
         Layouts { attrs, ids, times: first.map_or(TimeLocation::ByAttr, TimeLocation::At), raw: Vec::new() }
     }
 
-    /// Creates the layouts for a recording that perf-prof is writing. All its samples have the time at the same
-    /// position as in `layout`. These layouts cannot find the event of a record.
+    /// Creates the layouts for a recording that perf-prof is writing. All samples of the recording have the time at the
+    /// same position as in `layout`. These layouts cannot find the event of a record.
     pub(crate) fn for_writing(layout: SampleLayout) -> Layouts {
         let trailer = TrailerLayout::new(layout.format.sample_type);
         let times = layout.fixed_offset(SampleMember::Time).map_or(TimeLocation::ByAttr, TimeLocation::At);
@@ -108,7 +108,7 @@ impl Layouts {
     }
 
     /// Sets the positions of the numbers in raw data, one element per attr. Only a recording of foreign byte order
-    /// needs them.
+    /// needs these positions.
     pub(crate) fn with_raw_words(mut self, raw: Vec<RawNumbers>) -> Layouts {
         self.raw = raw;
         self
@@ -160,7 +160,7 @@ impl Layouts {
         self.attrs.is_empty()
     }
 
-    /// Returns the attr that a sample belongs to; `None` if its id is unknown.
+    /// Returns the attr that a sample belongs to; `None` if the id in the sample is unknown.
     #[inline(always)]
     pub fn attr_of(&self, sample: &[u8]) -> Option<usize> {
         if self.attrs.len() == 1 {
@@ -171,7 +171,7 @@ impl Layouts {
         first.or_else(|| self.attr_by_own_offset(sample))
     }
 
-    /// Finds the attr of a sample if the ids are at different offsets for different attrs: reads the id at the offset
+    /// Finds the attr of a sample if the ids are at different offsets for different attrs. Reads the id at the offset
     /// of each attr in turn.
     #[inline(never)]
     fn attr_by_own_offset(&self, sample: &[u8]) -> Option<usize> {
@@ -179,16 +179,16 @@ impl Layouts {
         (1..self.attrs.len().min(64)).find(own)
     }
 
-    /// Returns the attr that determines the layout of a record's sample id. If the id is unknown, this is the first
-    /// attr.
+    /// Returns the attr that determines the layout of a record's sample id. If the id in the record is unknown, returns
+    /// the first attr.
     #[inline]
     fn attr_of_trailer(&self, record: &[u8]) -> usize {
         let id = self.attrs[0].1.and_then(|trailer| trailer.id(record));
         id.and_then(|id| self.ids.event(id)).unwrap_or(0)
     }
 
-    /// Returns the time of a record. Returns `None` for perf's own records, in which the time is missing, 0 or all
-    /// ones.
+    /// Returns the time of a record. Returns `None` for perf's own records, in which the time is missing, or is 0 or
+    /// all ones.
     #[inline(always)]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
         // The fast path: in nearly every recording, nearly all records are samples with the time at a fixed offset.
@@ -224,8 +224,8 @@ impl Layouts {
         self.trailer_of(record)?.cpu(record)
     }
 
-    /// Returns the layout of the sample id at the end of a record other than a sample. Returns `None` if the record has no
-    /// sample id. The records that perf's user space writes have none.
+    /// Returns the layout of the sample id at the end of a record other than a sample. Returns `None` if the record has
+    /// no sample id. Records that perf's user space writes have no sample id.
     #[inline]
     pub fn trailer_of(&self, record: &[u8]) -> Option<&TrailerLayout> {
         if record_type(record) >= FIRST_USER_RECORD_TYPE {
@@ -240,8 +240,8 @@ impl Layouts {
         self.ids.event(id)
     }
 
-    /// Returns the attr of an event that writes into the same ring as this record, if the record contains the id of
-    /// such an event. The record must not be a sample.
+    /// Returns the attr of an event that writes into the same ring as this record. Returns `None` if the record does
+    /// not contain the id of such an event. The record must not be a sample.
     #[inline]
     pub fn attr_of_ring(&self, record: &[u8]) -> Option<usize> {
         self.ids.event(self.attrs[0].1?.id(record)?)

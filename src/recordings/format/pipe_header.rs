@@ -24,9 +24,9 @@ pub(crate) struct PipeDescription {
     pub kernel: Option<KernelMapping>,
     /// The AUX area data that was found so far.
     pub aux: AuxTrace,
-    /// What the rings belong to.
+    /// Whether the rings belong to CPUs or to threads.
     pub rings_of: RingsOf,
-    /// Problems with these records.
+    /// Messages about problems with these records.
     pub warnings: Vec<String>,
 }
 
@@ -37,8 +37,9 @@ const MAX_PUT_BACK: usize = 1 << 20;
 /// `limit` is the maximum memory for the description.
 ///
 /// Some of these records do not describe events: mappings of the kernel and its modules, and records about counts. But
-/// updates of events may come after them. So this function skips such records, and puts them back at the end. They are
-/// read again later as normal records. Reading ends at the first count, because `perf stat record -I` writes the next
+/// updates of events may come after these records. So this function skips them, and puts them back when it returns.
+/// They are read again later as normal records. Reading ends at the first count, because `perf stat record -I` writes
+/// the next count only after an interval.
 /// count only after an interval.
 pub(crate) fn read_description(
     records: &mut RecordReader,
@@ -112,8 +113,8 @@ fn describes_counts(record: &[u8], kind: u32, order: ByteOrder) -> bool {
     }
 }
 
-/// Returns the next record. Ignores interruptions, because the caller can handle them only after the first records were
-/// delivered.
+/// Returns the next record. Ignores interruptions, because the caller can handle an interruption only after the first
+/// records were delivered.
 fn next(records: &mut RecordReader) -> Result<Next, PerfDataError> {
     loop {
         match records.next() {
@@ -126,8 +127,8 @@ fn next(records: &mut RecordReader) -> Result<Next, PerfDataError> {
 const CUT_OFF: &str = "it is cut off";
 
 impl PipeDescription {
-    /// Reads a record. Returns the size in bytes of the payload after the record. An error names the part that cannot
-    /// be read, and the reason.
+    /// Reads a record. Returns the size in bytes of the payload after the record. An error consists of the name of the
+    /// part that cannot be read, and the reason.
     fn record(&mut self, kind: u32, record: &[u8], order: ByteOrder) -> Result<u64, (String, &'static str)> {
         let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
         match kind {

@@ -27,7 +27,7 @@ pub(crate) fn record(record: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     }
 }
 
-/// A position in consecutive numbers. Each call swaps the next number or numbers.
+/// A position in consecutive numbers. Each call of a method swaps the next number or numbers.
 struct SwappingCursor<'a> {
     rest: &'a mut [u8],
 }
@@ -71,8 +71,8 @@ fn foreign(record: &mut [u8], layouts: &Layouts) {
     let kind = record_type(record);
     let misc = u16::from_ne_bytes([record[4], record[5]]);
     if kind == PERF_RECORD_SAMPLE {
-        // The layout of the first attr is used for a sample with an unknown id: its time is most likely at the same
-        // offset.
+        // For a sample with an unknown id, the layout of the first attr is used, because the time is most likely at the
+        // same offset in all layouts.
         let attr = layouts.foreign_attr_of(record).unwrap_or(0);
         sample(&mut record[RECORD_HEADER..], layouts.sample(attr), layouts.raw_words(attr));
         return;
@@ -128,7 +128,7 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
         PERF_RECORD_COMPRESSED => None,
         PERF_RECORD_COMPRESSED2 => words.number(8).map(drop),
         // Lost-event and throttle records consist of 8-byte numbers. The bodies of all other records are not used, so
-        // it does not matter that they are swapped too.
+        // it does not matter that their bytes are swapped too.
         _ => {
             let count = words.rest.len() as u64 / 8;
             words.longs(count)

@@ -1,5 +1,5 @@
 //! Reads the tracing data of a recording: the kernel's format texts, strings and symbols of tracepoints, in trace-cmd's
-//! layout (`tools/perf/util/trace-event-read.c`). The section contains its own byte order and word size.
+//! layout (`tools/perf/util/trace-event-read.c`). The tracing data states its own byte order and word size.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,10 +14,10 @@ pub struct TracingData {
     pub order: ByteOrder,
     /// The size in bytes of a `long` in the recorded kernel.
     pub long_size: u8,
-    /// The format texts. Each element has the name of the tracepoint's system and the text. All formats of a system
-    /// share one copy of the name, because a name can be longer than all formats of its system.
+    /// The format texts. Each element consists of the name of the tracepoint's system, and the text. All formats of a
+    /// system share one copy of the name, because a name can be longer than all formats of its system.
     pub formats: Vec<(Arc<str>, String)>,
-    /// The content of `/proc/kallsyms`. Empty in recordings that perf made, because perf does not store it.
+    /// The content of `/proc/kallsyms`. Empty in recordings that perf made, because perf does not store the content.
     pub kallsyms: Vec<u8>,
     /// The content of tracefs's file `printk_formats`.
     pub printk_formats: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct TracingData {
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 impl TracingData {
-    /// Parses the section. If the section is cut off but contains a whole format, returns the part before the cut.
+    /// Parses tracing data. If the data is cut off but contains a whole format, returns the part before the cut.
     pub fn parse(bytes: &[u8]) -> Result<TracingData, &'static str> {
         let mut read = ByteReader::new(bytes, ByteOrder::Native);
         if read.read_bytes(MAGIC.len()) != Some(MAGIC) {
@@ -49,7 +49,7 @@ impl TracingData {
         self.order = ByteOrder::from_big_endian_flag(big_endian);
         self.long_size = read.u8()?;
         let mut read = ByteReader::new(read.rest(), self.order);
-        // Skips the page size and, below, the page layout of ftrace's ring. They do not apply to perf's rings.
+        // Skips the page size and, below, the page layout of ftrace's ring, because they do not apply to perf's rings.
         read.u32()?;
         for header in [&b"header_page"[..], b"header_event"] {
             if read.text_to_nul()? != header {
@@ -74,7 +74,7 @@ impl TracingData {
         self.kallsyms = read.read_bytes(size as usize)?.to_vec();
         let size = read.u32()?;
         self.printk_formats = read.read_bytes(size as usize)?.to_vec();
-        // The saved cmdlines exist since version 0.6.
+        // Only version 0.6 and later versions have saved cmdlines.
         if version != b"0.5" {
             let size = read.u64()?;
             self.saved_cmdlines = read.read_bytes_u64(size)?.to_vec();
@@ -86,7 +86,8 @@ impl TracingData {
     pub fn by_id(&self) -> HashMap<u64, EventFormat> {
         let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok();
         let format = |(system, text): &(Arc<str>, String)| Some((id(text)?, EventFormat::parse_of(system, text).ok()?));
-        // If several formats have the same id, the first format wins, because the reverse order inserts it last.
+        // If several formats have the same id, the first of them is used. The formats are inserted in reverse order, so
+        // the first one replaces the others.
         self.formats.iter().rev().filter_map(format).collect()
     }
 }

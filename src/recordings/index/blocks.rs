@@ -1,5 +1,5 @@
-//! Indexes the blocks of an uncompressed section: the position of each block in the file, and the range of times of its
-//! records. To make the index, the header and the time of each record are read once.
+//! Indexes the blocks of an uncompressed section. The index contains the position of each block in the file, and the
+//! range of times of the block's records. To make the index, the header and the time of each record are read once.
 //!
 //! With the index, a replay sorts the records exactly, even if their order in the file is arbitrary. Only blocks that
 //! overlap in time have to be in memory. Blocks outside the requested range of times are not read.
@@ -34,15 +34,15 @@ pub struct Block {
     pub offset: u64,
     /// The size of the block in bytes. A block contains whole records only.
     pub size: u32,
-    /// The size of the block's records in bytes after decompression. 0 if no record in the block is compressed.
+    /// The size in bytes of the block's records after decompression; 0 if no record in the block is compressed.
     pub unpacked: u32,
     /// The number of records in the block.
     pub records: u32,
     /// The number of samples in the block.
     pub samples: u32,
     /// The number of side-band records in the block: records about tasks, mappings and lost events. Ends of rounds and
-    /// throttle records do not count. A replay delivers such a record only if the program requests it, or together with
-    /// the samples around it.
+    /// throttle records do not count as side-band records here. A replay delivers ends of rounds and throttle records
+    /// only if the program requests them, or together with the samples around them.
     pub side_band: u32,
     /// The number of side-band records in the section before this block.
     pub side_band_from: u32,
@@ -87,12 +87,12 @@ pub struct BlockIndex {
     pub(crate) impossible: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
-    /// The gaps of the section: the times in which its rings were losing records. Empty until the gaps are searched
-    /// for.
+    /// The gaps of the section: the times in which its rings were losing records. Empty until the first search for
+    /// gaps.
     pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
 }
 
-/// How a replay gets the selected records of a block.
+/// How a replay gets the selected records of a block, if there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The block has to be read.
@@ -126,8 +126,8 @@ impl BlockIndex {
     }
 
     /// Returns how to get the selected records of a block. The block has to be read if it may contain selected samples,
-    /// or other records that the program requests. It also has to be read if some of its side-band records up to the
-    /// last selected time are not kept in memory.
+    /// or other records that the program requests. The block also has to be read if some of its side-band records up to
+    /// the last selected time are not kept in memory.
     pub(crate) fn need(&self, block: &Block, selection: &Selection) -> Need {
         if block.samples != 0 && selection.some_time(block.sampled.0, block.sampled.1) {
             return Need::Read;
@@ -192,7 +192,7 @@ pub(crate) fn payload(record: &[u8]) -> u64 {
 enum BlockEnd {
     /// The bytes that were read contain no further whole record.
     Bytes,
-    /// A payload of this many bytes comes next. It does not contain records. It may be AUX area data.
+    /// A payload comes next: `size` bytes that are no records. `is_aux` says whether the payload is AUX area data.
     Payload { size: u64, is_aux: bool },
     /// The next bytes are not a record.
     Damaged,
@@ -200,7 +200,7 @@ enum BlockEnd {
     Compressed,
 }
 
-/// What `scan_block` found in some bytes.
+/// The result of `scan_block` for some bytes.
 struct ScannedBlock {
     block: Block,
     end: BlockEnd,
@@ -261,8 +261,8 @@ fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut Side
 /// The minimum size in bytes of a section that is indexed by two threads.
 const LARGE: u64 = 64 << 20;
 
-/// Indexes all records of a section. If a record is cut off or damaged, the index ends before it, and a warning is
-/// added.
+/// Indexes all records of a section. If a record is cut off or damaged, the index ends before this record, and a
+/// warning is added.
 pub(crate) fn index(walk: IndexInput, section: Section, warnings: &mut Vec<String>) -> Result<Indexed, PerfDataError> {
     if section.size >= LARGE
         && thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
@@ -324,8 +324,8 @@ impl IndexInput<'_> {
                 }
                 BlockEnd::Bytes if block.size != 0 => continue,
                 BlockEnd::Damaged => format!("its last {left} bytes are left out: they are not valid records"),
-                // Payloads that fit into the section were handled above. So this payload is longer than the rest of the
-                // section.
+                // Payloads that fit into the section were handled above. So a payload that comes here is longer than
+                // the rest of the section.
                 BlockEnd::Bytes | BlockEnd::Payload { .. } | BlockEnd::Compressed => {
                     format!("it is cut off: the last {left} bytes of its records are incomplete")
                 }
@@ -395,8 +395,8 @@ impl IndexInput<'_> {
         Ok(Some(Indexed::Plain(Arc::new(found))))
     }
 
-    /// Guesses an offset near the middle of a section where a record starts. The bytes there must be a sample with a
-    /// time. All bytes after it, up to the end of the checked `WINDOW`, must be plausible records.
+    /// Guesses an offset near the middle of a section where a record starts. The bytes at this offset must be a sample
+    /// with a time. All bytes after the sample, up to the end of the checked `WINDOW`, must be plausible records.
     fn guess(&self, section: Section) -> Result<Option<u64>, PerfDataError> {
         const WINDOW: usize = 1 << 20;
         const LARGEST_RECORD: usize = 64 << 10;
@@ -413,7 +413,7 @@ impl IndexInput<'_> {
             let is_sample =
                 |record: &[u8]| record_type(record) == PERF_RECORD_SAMPLE && self.layouts.time(record).is_some();
             records.next().is_some_and(is_sample) && records.all(is_plausible) && {
-                // The last record may continue after the end of the window.
+                // The last record in the window may continue after the window's end.
                 let size = record_size(records.rest());
                 size == 0 || size > records.rest().len()
             }
@@ -431,7 +431,7 @@ fn is_plausible(record: &[u8]) -> bool {
     record.len().is_multiple_of(8) && ((1..KERNEL).contains(&kind) || USER.contains(&kind))
 }
 
-/// Converts records that were indexed before to native byte order.
+/// Converts records that were already indexed to native byte order.
 pub(crate) fn swap_records(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     if order == ByteOrder::Native {
         return;
@@ -493,7 +493,7 @@ mod tests {
         let count = 60_000;
         let times = |number: u64| 1_000_000 + number * 7 % 1000 + number;
         let bytes: Vec<u8> = (0..count).flat_map(|n| sample(times(n), &vec![1; (n % 5) as usize * 8])).collect();
-        // The same with a record that is cut off at the end.
+        // With `cut`, the last record is cut off. The index is the same with one and with two threads.
         for cut in [0, 5] {
             let (one, two) = both(bytes[..bytes.len() - cut].to_vec());
             let two = two.unwrap();

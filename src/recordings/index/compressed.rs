@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The maximum size in bytes of a run after decompression. The limit is necessary because a run is in memory as a
-/// whole. If perf writes one zstd frame for the whole file, the file is too large to be one run.
+/// whole. perf may write one zstd frame for the whole file, and such a frame is too large for one run.
 const RUN: u32 = 16 << 20;
 
 /// The result of decompressing all records.
@@ -74,8 +74,8 @@ struct CompressedIndexer<'a> {
     runs: Option<IndexBuilder>,
     /// The time of the last record.
     before: u64,
-    /// True if a sample or a side-band record at the start of the section contains no time. Such a record needs the
-    /// time of the last record before the section.
+    /// True if a sample or a side-band record at the start of the section contains no time. Such a record gets the time
+    /// of the last record before the section.
     begins_without_time: bool,
 }
 
@@ -226,11 +226,11 @@ impl<'a> Source<'a> {
         Ok(pieces)
     }
 
-    /// Indexes the pieces in parallel. Returns `None` if a piece depends on the piece before it.
+    /// Indexes the pieces of a section in parallel. Returns `None` if a piece depends on the piece before it.
     fn pieces(&self, pieces: &[Section]) -> Result<Option<CompressedIndex>, PerfDataError> {
-        // The first piece gets all of `room`. All other pieces together get the same amount. The first piece usually
-        // has the most side-band records, because it contains the comms and mappings of tasks that existed before the
-        // recording started.
+        // The first piece may use all of `room`. All other pieces together may use the same amount of memory. The first
+        // piece usually has the most side-band records, because it contains the comms and mappings of tasks that
+        // existed before the recording started.
         let memory = self.memory / pieces.len();
         let share = Source { room: self.room / (pieces.len() - 1).max(1), memory, ..*self };
         let looked = thread::scope(|scope| {
@@ -307,7 +307,7 @@ impl<'a> Source<'a> {
                 skip = payload(record);
                 seen.add(record);
                 if unpacker.left() != 0 {
-                    // A plain record comes after the first part of a decompressed record and before the rest. So the
+                    // A decompressed record is incomplete here, and a plain record comes before its rest. So the
                     // records cannot be divided into runs.
                     seen.runs = None;
                 }
@@ -380,8 +380,8 @@ mod tests {
         (serial, source.pieces(&pieces).unwrap().filter(|_| pieces.len() == 3))
     }
 
-    /// Returns frames of 20,000 records each. In each frame, the first record comes from `begin` and may have a time or
-    /// none; the others are samples.
+    /// Returns frames of 20,000 records each. The first record of each frame comes from `begin`, and may have a time or
+    /// no time. All other records are samples.
     fn frames(begin: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
         let frame = |number: u64| {
             let from = 1 + number * 20_000;
@@ -398,8 +398,8 @@ mod tests {
         let runs = |found: &CompressedIndex| (*found.runs.clone().unwrap()).clone();
         let first_of_pieces = [3, 6];
         let mut expected = runs(&one);
-        // The thread of a piece does not know the time before the piece. If the first record of the piece has a time,
-        // it needs no other time.
+        // The thread that indexes a piece does not know the time of the last record before the piece. It does not need
+        // this time if the first record of the piece has a time.
         first_of_pieces.iter().for_each(|&first| expected.blocks[first].before = 0);
         assert!(expected.blocks.len() == 9 && runs(&three) == expected);
         assert_eq!((one.samples.samples, one.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));

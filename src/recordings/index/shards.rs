@@ -34,8 +34,8 @@ pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: us
     borders
 }
 
-/// Returns times at which parts with about this many samples begin. Each of these times is the start of a block, so
-/// that few blocks are in two parts. This is faster than [`by_time`], but the parts are less even.
+/// Returns times at which parts with about `samples` samples begin. Each of these times is the start of a block, so
+/// that few blocks are in two parts. This is faster than [`by_time`], but the sizes of the parts differ more.
 pub fn at_blocks(indexes: &[Arc<BlockIndex>], samples: u64) -> Vec<u64> {
     let blocks = indexes.iter().flat_map(|index| &index.blocks).filter(|block| block.samples > 0);
     let mut begins: Vec<(u64, u32)> = blocks.map(|block| (block.sampled.0, block.samples)).collect();
@@ -73,8 +73,8 @@ pub fn between(borders: &[u64]) -> Vec<(u64, u64)> {
     first.zip(last).collect()
 }
 
-/// An upper bound for CPU numbers: `CONFIG_NR_CPUS` is not higher on any architecture. CPU numbers may have gaps, so a
-/// CPU number in a recording may be higher than the number of CPUs.
+/// An upper bound for CPU numbers: `CONFIG_NR_CPUS` is at most this number on every architecture. CPU numbers may have
+/// gaps, so a CPU number in a recording may be higher than the number of CPUs.
 const CPUS: u32 = 8192;
 
 /// Returns `shards` sets of CPUs that together contain all CPUs.
@@ -123,7 +123,7 @@ mod tests {
         check(&blocks, 100, expect!["[12, 20, 31]"]);
         check(&blocks, 150, expect!["[20]"]);
         check(&blocks, 1000, expect!["[]"]);
-        // No part is empty.
+        // Every part contains samples.
         check(&[(5, 5, 100), (5, 9, 100), (7, 9, 100)], 100, expect!["[7]"]);
         check(&[], 100, expect!["[]"]);
     }

@@ -1,5 +1,5 @@
-//! Keeps the side-band records of a section in memory when the section is indexed. Side-band records are about tasks,
-//! mappings and lost events, and need little memory. With them in memory, a reader of some samples reads only the
+//! Keeps the side-band records of a section in memory while the section is indexed. Side-band records are about tasks,
+//! mappings and lost events, and need little memory. If they are in memory, a reader of some samples reads only the
 //! blocks with these samples. Knows nothing of files.
 
 use perf_prof_format::record::{Chunk, SortedRecord, record_size};
@@ -17,7 +17,7 @@ pub(crate) const ROOM: usize = 32 << 20;
 /// The side-band records of a section, in the order of the section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SideBand {
-    /// Whole records in native order.
+    /// Whole records in native byte order.
     bytes: Vec<u8>,
     kept: Vec<KeptRecord>,
     /// The number of side-band records that were added so far, including records that were not kept because they did
@@ -34,7 +34,8 @@ struct KeptRecord {
 }
 
 impl SideBand {
-    /// Returns the number of side-band records that were added so far. This is the index of the next side-band record.
+    /// Returns the number of side-band records that were added so far. It is also the index of the next side-band
+    /// record.
     pub(crate) fn seen_count(&self) -> u32 {
         self.met
     }
@@ -83,7 +84,8 @@ impl SideBand {
         self.records_of(block).is_some()
     }
 
-    /// Returns whether a block may have records about losses. The answer is yes if its records were not kept.
+    /// Returns whether a block may have records about losses. Returns true if some side-band records of the block were
+    /// not kept.
     pub(crate) fn may_have_losses(&self, block: &Block) -> bool {
         let is_loss = |kept: &KeptRecord| gaps::is_loss(&self.bytes[kept.at as usize..]);
         block.side_band != 0 && self.records_of(block).is_none_or(|kept| kept.iter().any(is_loss))

@@ -5,13 +5,17 @@
 //! All numbers have 8 bytes and the byte order of the file. The index has an entry for each file with records. An entry
 //! consists of the number of the file ([`StoredIndex::DATA`] for the file with the header), the offset of the first
 //! block, the number of blocks, and `WORDS` numbers for each block. There are no gaps between the blocks, and the last
-//! block ends at the end of the records. An entry with the number `QUEUES` is a block device: in place of the offset, it has
-//! the device's number in its upper half and the number of hardware queues in its lower half. It has no blocks, so older
-//! readers skip it. After the entries come the size of all entries in bytes, the CRC-32 of all entries, and `MAGIC`, which
-//! ends the file.
+//! block ends at the end of the records.
 //!
-//! None of this is a feature section: `perf inject` copies feature sections into another recording, and crashes at a
-//! feature that it does not know.
+//! An entry whose file number is `QUEUES` stands for a block device. In place of the offset, such an entry has the
+//! device's number in the upper half and the number of hardware queues in the lower half. It has no blocks, so older
+//! readers skip it.
+//!
+//! After the entries come the size of all entries in bytes, the CRC-32 of all entries, and `MAGIC`, which ends the
+//! file.
+//!
+//! The index is not a feature section, because `perf inject` copies feature sections into another recording, and
+//! crashes at a feature that it does not know.
 
 use std::io;
 
@@ -25,16 +29,16 @@ use crate::{
     limits::MemoryLimit,
 };
 
-/// The last bytes of a file with a stored index. The last byte is the version.
+/// The last bytes of a file with a stored index. The last of these bytes is the version.
 const MAGIC: [u8; 8] = *b"blocks\0\x02";
 
-/// The memory that is counted for reading and parsing the stored index, in multiples of its size.
+/// The memory that is counted for reading and parsing the stored index, divided by the size of the stored index.
 const PARSED: u64 = 4;
 
 /// How many numbers are stored for each block.
 const WORDS: usize = 8;
 
-/// The number of entries that are block devices.
+/// The file number in entries that stand for block devices.
 const QUEUES: u64 = u64::MAX - 1;
 
 /// The stored block indexes of a recording, and its block devices.
@@ -48,9 +52,9 @@ pub struct StoredIndex {
 /// A block device of the recorded machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
-    /// Its number, in the kernel's own layout of dev_t (include/linux/kdev_t.h).
+    /// The number of the device, in the kernel's own layout of dev_t (include/linux/kdev_t.h).
     pub dev: u32,
-    /// How many hardware queues it has.
+    /// The number of hardware queues of the device.
     pub queues: u32,
 }
 
@@ -66,9 +70,9 @@ impl StoredIndex {
     /// Their number is the number of the ring.
     pub const DATA: u64 = u64::MAX;
 
-    /// Removes and returns the index of the file with the number `file`. `section` is the section with this file's
-    /// records. Returns `None` if records were appended or cut off since, so that the index does not match the section.
-    /// The returned index contains no side-band records.
+    /// Removes and returns the index of the file with the number `file`. `section` is the section with the records of
+    /// this file. Returns `None` if the index does not match the section, because records were appended or cut off
+    /// after the index was made. The returned index contains no side-band records.
     pub fn take_matching(&mut self, file: u64, section: Section) -> Option<BlockIndex> {
         let at = self.files.iter().position(|(number, _)| *number == file)?;
         let (_, index) = self.files.swap_remove(at);
@@ -101,8 +105,8 @@ impl StoredIndex {
         }
     }
 
-    /// Reads the stored index at the end of a file. Returns an empty index if the stored index is missing, damaged or
-    /// of another version. Then all records have to be read to make an index.
+    /// Reads the stored index at the end of a file. If the stored index is missing, damaged or of another version,
+    /// returns an empty index, and all records have to be read to make an index.
     pub(crate) fn read(input: &dyn Input, order: ByteOrder, limit: &MemoryLimit) -> io::Result<StoredIndex> {
         let nothing = Ok(StoredIndex::default());
         let Some(end) = input.size()?.checked_sub(24) else { return nothing };
@@ -134,7 +138,7 @@ impl StoredIndex {
                 let mut count = || read.u64().and_then(|word| u32::try_from(word).ok());
                 let (size, records, samples, side_band) = (count()?, count()?, count()?, count()?);
                 let (first, sampled, before) = (read.u64()?, (read.u64()?, read.u64()?), read.u64()?);
-                // A reader's buffer has `BLOCK` bytes, and a whole block has to fit into it.
+                // A block has to fit as a whole into a reader's buffer, which has `BLOCK` bytes.
                 let is_possible = size as usize <= BLOCK && samples.checked_add(side_band)? <= records;
                 if !is_possible || (samples != 0 && (sampled.0 > sampled.1 || first > sampled.0)) {
                     return None;

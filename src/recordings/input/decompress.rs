@@ -1,5 +1,5 @@
-//! Decompresses records. A file contains one zstd stream. The context of the stream continues from record to record, up
-//! to the end of a zstd frame. Knows nothing of files.
+//! Decompresses records. A file contains one zstd stream. Until a zstd frame ends, the decompression of a record
+//! depends on the records before it. Knows nothing of files.
 
 use perf_prof_format::{
     abi::perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2},
@@ -24,12 +24,13 @@ pub(crate) struct Decompressor {
     packed: Vec<u8>,
     /// The number of bytes of `packed` that were already given to the decoder.
     used: usize,
-    /// The buffer for decompressed bytes. The bytes from `start` to `end` were not returned yet. The rest of the buffer
-    /// is free.
+    /// The buffer for decompressed bytes. The bytes from `start` to `end` have not been returned yet. All other bytes
+    /// of the buffer are free.
     unpacked: Vec<u8>,
     start: usize,
     end: usize,
-    /// True if the last step filled all the space for its output. Then zstd may have more output for the same input.
+    /// True if the last step filled all the space for its output. In this case, zstd may have more output for the same
+    /// input.
     full: bool,
     /// True if the last zstd frame has ended and no other frame has started.
     between_frames: bool,
@@ -57,16 +58,17 @@ pub(crate) fn begins_frame(record: &[u8]) -> bool {
     packed(record).is_some_and(|packed| packed.starts_with(&MAGICNUMBER.to_le_bytes()))
 }
 
-/// Returns a decoder that takes at most about `memory` bytes. A frame states its window: how many bytes of its output
-/// the decoder has to remember. So a small file can request 128 MiB.
+/// Returns a decoder that takes at most about `memory` bytes. A frame states its window: the number of bytes of its
+/// output that the decoder has to remember. Without a limit, a small file could request 128 MiB.
 fn decoder(memory: usize) -> std::io::Result<Decoder<'static>> {
     let mut decoder = Decoder::new()?;
     decoder.set_parameter(DParameter::WindowLogMax(memory.max(1).ilog2().clamp(*WINDOWS.start(), *WINDOWS.end())))?;
     Ok(decoder)
 }
 
-/// The limits of windows, as powers of two. zstd itself allows windows of 128 MiB (ZSTD_WINDOWLOG_LIMIT_DEFAULT in
-/// `zstd.h`), and level 22 needs them. The lower limit is the window of level 1, which perf uses if no level is given.
+/// The limits of windows, as exponents of two. zstd itself allows windows of 128 MiB (ZSTD_WINDOWLOG_LIMIT_DEFAULT in
+/// `zstd.h`), and level 22 needs such windows. The lower limit is the window of level 1, which perf uses if no level is
+/// given.
 const WINDOWS: std::ops::RangeInclusive<u32> = 19..=27;
 
 impl Decompressor {
@@ -86,14 +88,14 @@ impl Decompressor {
         Ok(())
     }
 
-    /// Takes a compressed record in native order as the next input. All earlier input must have been decompressed.
+    /// Takes a compressed record in native byte order as the next input. All earlier input must have been decompressed.
     pub fn set_input(&mut self, record: &[u8]) {
         self.packed.clear();
         self.packed.extend_from_slice(packed(record).unwrap_or(&[]));
         self.used = 0;
     }
 
-    /// Returns the next whole record of the decompressed bytes. Returns `None` if there is none.
+    /// Returns the next whole record of the decompressed bytes. Returns `None` if they contain no whole record.
     pub fn next(&mut self, order: ByteOrder) -> Option<&mut [u8]> {
         let rest = &self.unpacked[self.start..self.end];
         let size = swap::record_size(rest, order);
@@ -166,7 +168,7 @@ impl RunDecompressor {
         RunDecompressor { decoder: None, memory }
     }
 
-    /// Writes the records of a run to `into`. Compressed records are decompressed. The records in `into` keep the byte
+    /// Writes the records of a run to `into`, with compressed records decompressed. The records in `into` keep the byte
     /// order of the file. Returns the size of the records in `into` in bytes.
     pub fn unpack(
         &mut self,

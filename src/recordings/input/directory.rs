@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(rings(&[other.clone(), list.clone(), other.clone()]), Some(4));
             assert_eq!(rings(&[list.clone(), record(69, &[1, 72, 8, 0, 0])]), Some(9));
             assert_eq!(rings(&[other, kernels, list.clone()]), None);
-            // An id index that states an impossible number of entries.
+            // The id index states an impossible number of entries.
             assert_eq!(rings(&[record(69, &[u64::MAX, 70, 5, 0, 0, 71, 6])]), Some(6));
             assert_eq!(rings(&[record(69, &[])]), None);
         }

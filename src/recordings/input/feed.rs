@@ -32,7 +32,7 @@ pub(crate) trait Feed: Send {
     /// Sets the eventfd that interrupts a wait.
     fn set_wake(&mut self, _wake: RawFd) {}
 
-    /// Returns another feed with the bytes that were not read yet. `None` if they can be read only once.
+    /// Returns another feed with the bytes that were not read yet. `None` if the bytes can be read only once.
     fn copied(&self) -> Option<Box<dyn Feed>> {
         None
     }
@@ -43,7 +43,7 @@ pub(crate) trait Feed: Send {
 pub(crate) struct FileFeed {
     input: Arc<dyn Input>,
     rest: Section,
-    /// The number of bytes until `read` returns `Interrupted`; `None` if it never does.
+    /// The number of bytes until `read` returns `Interrupted`; `None` if `read` never returns `Interrupted`.
     turn: Option<u64>,
 }
 
@@ -67,8 +67,8 @@ impl Feed for FileFeed {
         Ok(count)
     }
 
-    /// Makes `read` return `Interrupted` regularly. A file needs no eventfd, because reading it does not wait. But a
-    /// large file takes long, and the caller has to do other work in between.
+    /// Makes `read` return `Interrupted` regularly. A file needs no eventfd, because reading a file does not wait. But
+    /// reading a large file takes long, and the caller has to do other work in between.
     fn set_wake(&mut self, _wake: RawFd) {
         self.turn = Some(BYTES_BETWEEN_PAUSES);
     }
@@ -78,7 +78,7 @@ impl Feed for FileFeed {
     }
 }
 
-/// A pipe, or stdin, which may be any kind of file.
+/// A pipe, or stdin. Stdin may be any kind of file.
 pub(crate) struct PipeFeed {
     file: File,
     wake: Option<RawFd>,
@@ -109,7 +109,7 @@ pub(crate) struct RecordReader {
     pub order: ByteOrder,
     feed: Box<dyn Feed>,
     buffer: Vec<u8>,
-    /// The bytes of the buffer from `start` to `end` were read from the feed, but not used yet.
+    /// The bytes of the buffer from `start` to `end` were read from the feed, but have not been used yet.
     start: usize,
     end: usize,
     /// The number of bytes to skip before the next record: the unread rest of the previous record's payload.
@@ -137,7 +137,7 @@ impl RecordReader {
         Self { name, order, feed, buffer, start: 0, end: 0, skip: 0, consumed: 0 }
     }
 
-    /// Returns another reader at the same place. `None` if the bytes can be read only once.
+    /// Returns another reader at the same position. `None` if the bytes can be read only once.
     pub fn copied(&self) -> Option<RecordReader> {
         let (name, buffer, feed) = (self.name.clone(), self.buffer.clone(), self.feed.copied()?);
         Some(Self { name, buffer, feed, ..*self })
@@ -204,7 +204,7 @@ impl RecordReader {
         self.skip = bytes;
     }
 
-    /// Reads a payload of `size` bytes; returns fewer bytes at the end of the feed.
+    /// Reads a payload of `size` bytes; returns fewer bytes if the feed ends.
     pub fn read_payload(&mut self, size: u64) -> Result<Vec<u8>, PerfDataError> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {
@@ -219,7 +219,7 @@ impl RecordReader {
         Ok(bytes)
     }
 
-    /// Reads more bytes into the buffer; returns `false` at the end.
+    /// Reads more bytes into the buffer; returns `false` at the end of the feed.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);

@@ -1,5 +1,5 @@
-//! Bytes with random access: a file or memory. Files are read and not mapped into memory. So if a file is truncated
-//! while it is read, a read returns fewer bytes, and there is no SIGBUS.
+//! Bytes with random access: a file or memory. Files are read and not mapped into memory. If a file is truncated while
+//! it is read, a read returns fewer bytes. An access to a mapping would raise SIGBUS.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 

@@ -26,11 +26,12 @@ use crate::{
 
 /// A source of records that is read block by block.
 pub(crate) trait Stream: Send {
-    /// Returns a lower bound for the times of all records that were not loaded yet; `u64::MAX` if there are none.
+    /// Returns a lower bound for the times of all records that were not loaded yet; `u64::MAX` if all records were
+    /// loaded.
     fn bound(&mut self) -> Result<u64, PerfDataError>;
 
     /// Loads the next block and appends its selected records to `records`. Returns the number of the block, and the
-    /// chunk with these records. Returns `None` at the end. Later blocks have higher numbers.
+    /// chunk with these records. Returns `None` at the end. A block that is loaded later has a higher number.
     fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError>;
 
     /// Returns how many bytes of the recording were read so far.
@@ -51,7 +52,7 @@ struct Problems {
     lacks_records: AtomicBool,
 }
 
-/// Which readers find a problem, if several readers read parts of a recording.
+/// Which readers find a problem of a recording, if several readers read parts of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBy {
     /// Every reader of the recording finds the problem, regardless of the part that it reads.
@@ -72,7 +73,7 @@ impl Warnings {
         self.add(found, warning);
     }
 
-    /// Notes that records are missing, before the warning about them can be made.
+    /// Notes that records are missing, for callers that cannot make the warning about them yet.
     pub fn note_damage(&self) {
         self.0.lacks_records.store(true, Relaxed);
     }
@@ -87,7 +88,7 @@ impl Warnings {
     }
 }
 
-/// A block stays whole in memory if more than 1/4 of its records, or more than 1/4 of its bytes, are selected.
+/// A block stays whole in memory if more than one quarter of its records, or of its bytes, are selected.
 const SPARSE_DIVISOR: usize = 4;
 
 /// The context that all streams of a replay share.
@@ -102,12 +103,12 @@ pub(crate) struct ReplayContext {
 }
 
 impl ReplayContext {
-    /// Appends the selected records of a block to `records`. Records at the start of the block may contain no time;
-    /// `before` is used as their time.
+    /// Appends the selected records of a block to `records`. `before` is the time of the last record before the block.
+    /// Records at the start of the block that contain no time get this time.
     pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> Listed {
         let (mut offset, mut count, mut first) = (0, 0, u64::MAX);
         let (mut samples, mut impossible) = (0, 0);
-        // Most replays select all samples, or all samples of one range of time.
+        // This fast path handles most replays: they select all samples, or all samples of one range of time.
         let (from, to) = self.selection.sole_range().unwrap_or((u64::MAX, 0));
         for record in Records::new(bytes) {
             let time = self.layouts.time(record).unwrap_or(before);
@@ -128,9 +129,11 @@ impl ReplayContext {
     }
 
     /// Returns a chunk with the selected records of a block. The block has `count` records in all; `listed` are the
-    /// selected records. If they are few, they are copied. Otherwise each of them would keep the whole block in memory.
+    /// selected records. If few records are selected, they are copied, because otherwise each of them would keep the
+    /// whole block in memory.
     fn compact_chunk(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
-        // If more than a quarter of the records are selected, the block stays whole, even if they have few bytes.
+        // If more than a quarter of the records are selected, the block stays whole, even if the selected records have
+        // few bytes.
         if listed.len() > count as usize / SPARSE_DIVISOR {
             return self.chunk(bytes);
         }
@@ -162,9 +165,9 @@ impl ReplayContext {
 /// The records that were found in a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
-    /// The number of all records.
+    /// The number of all records in the block.
     count: u32,
-    /// The number of samples.
+    /// The number of samples in the block.
     samples: u32,
     /// The number of records with a type that no recorder writes.
     impossible: u32,
@@ -238,7 +241,7 @@ impl IndexedStream {
         Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, wrong_types: 0, warnings }
     }
 
-    /// Returns the gaps of the section. They are found once for all copies of the index.
+    /// Returns the gaps of the section. All copies of the index share the result of one search.
     pub fn gaps(&mut self) -> Result<Arc<Vec<Gap>>, PerfDataError> {
         let index = self.index.clone();
         if let Some(gaps) = index.gaps.get() {
@@ -310,7 +313,7 @@ impl IndexedStream {
             self.warnings.add_damage(FoundBy::OneReader, what);
         }
         if count == block.records {
-            // An index that was made by reading all records already caused a warning about wrong types.
+            // If the index was made by reading all records, a warning about their wrong types was already added.
             let impossible = if self.index.impossible == 0 { impossible } else { 0 };
             self.wrong_types += u64::from(block.samples.saturating_sub(samples).max(impossible));
         }

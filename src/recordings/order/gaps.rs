@@ -1,6 +1,6 @@
-//! Finds the times in which each ring was losing events, and adds markers for them to the records. The kernel writes
-//! PERF_RECORD_LOST only when the ring has space again. The loss began earlier, right after the previous record of the
-//! same ring. Other rings may have records between these two times.
+//! Finds the times in which each ring was losing events, and adds markers for these times to the records. The kernel
+//! writes PERF_RECORD_LOST only when the ring has space again. The loss began earlier, right after the previous record
+//! of the same ring. Other rings may have records between the start of the loss and PERF_RECORD_LOST.
 //!
 //! ```text
 //!   ring 0   a  b  . . . . . .  LOST  g       . is lost
@@ -29,13 +29,14 @@ pub(crate) struct Gap {
     begin: u64,
     /// The time of the record after the loss.
     end: u64,
-    /// The time at which the record about the loss is delivered. It differs from `end` if this record has no time.
+    /// The time at which the record about the loss is delivered. It is not the same as `end` if this record contains no
+    /// time.
     delivered: u64,
     /// The CPU of the ring; [`NO_CPU`] if the records do not contain it.
     cpu: u32,
 }
 
-/// All records without a CPU are treated as records of one ring.
+/// The value of `Gap::cpu` for records without a CPU. All these records are treated as records of one ring.
 const NO_CPU: u32 = u32::MAX;
 
 /// Finds the gaps of a section. Reads only the blocks with losses, and the blocks that contain the last record before a
@@ -58,8 +59,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // For each loss whose record contains no time: the time at which the record is delivered. Such a loss belongs to
-        // the ring of the next record with a time.
+        // For each loss whose record contains no time, this list contains the time at which the record is delivered.
+        // Such a loss belongs to the ring of the next record with a time.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {
@@ -79,7 +80,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
                     match time {
                         Some(time) => self.add(at, self.cpu(record), time, delivered)?,
                         None if record_type(record) != PERF_RECORD_LOST_SAMPLES => untimed.push(delivered),
-                        // perf writes this record with a total count at the end of a recording. It belongs to no gap.
+                        // This is the record with a total count that perf writes at the end of a recording. It belongs
+                        // to no gap.
                         None => {}
                     }
                 }
@@ -105,8 +107,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
         Ok(())
     }
 
-    /// Returns the time of the last record of a CPU before the loss. The record is in the part of this block that was
-    /// read so far, or in an earlier block.
+    /// Returns the time of the last record of a CPU before a loss in `block`. This record is in the part of `block`
+    /// that was read so far, or in an earlier block.
     fn last_before(&mut self, block: usize, cpu: u32) -> Result<u64, PerfDataError> {
         for at in (0..block).rev() {
             if self.last.get(&cpu).is_some_and(|&(found, _)| found >= at) {
@@ -137,12 +139,13 @@ pub(crate) fn is_loss(record: &[u8]) -> bool {
         && matches!(Record::parse(record), Record::Lost { lost } if lost != 0)
 }
 
-/// The time and the kind of a marker. A marker says that a ring begins to lose events, or that it has space again. The
-/// second kind is needed only if no selected record reports the loss.
+/// The time and the kind of a marker. A marker of the kind [`RingRoom::Used`] says that a ring begins to lose events. A
+/// marker of the kind [`RingRoom::Left`] says that the ring has space again, and is needed only if no selected record
+/// reports the loss.
 type Mark = (u64, RingRoom);
 
-/// Adds the markers of a gap. One marker shows where the gap begins. The record about the loss shows its end, if this
-/// record is selected and has a time. Otherwise a second marker shows the end.
+/// Adds the markers of a gap. One marker shows where the gap begins. If the record about the loss is selected and has a
+/// time, this record shows where the gap ends. Otherwise a second marker shows the end.
 fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     let &Gap { begin, end, delivered, cpu } = gap;
     let is_delivered = selection.time(delivered);
@@ -150,19 +153,20 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     if !is_selected {
         return;
     }
-    // The gap begins after the last record before the loss. Markers are sorted before records of the same time, so the
-    // marker is 1 ns later than this record.
+    // The gap begins after the last record before the loss. The time of the marker is 1 ns later than the time of this
+    // record, because markers are sorted before records of the same time.
     let begin = begin.saturating_add(1).min(end);
     let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
     marks.push((begin, RingRoom::Used));
-    // A gap that is open at the end of the selected times needs no end: `Derivation::continue_in` handles it.
+    // If a gap is still open at the end of the selected times, no marker shows its end, because
+    // `Derivation::continue_in` handles such a gap.
     if (delivered != end || !is_delivered) && end <= selection.last_time() {
         marks.push((end, RingRoom::Left));
     }
 }
 
-/// The markers of a recording, as a stream. It has to be the first of all streams, so that a marker comes before
-/// records of the same time.
+/// The markers of a recording, as a stream. This stream has to be the first of all streams, so that a marker comes
+/// before records of the same time.
 pub(crate) struct GapStream {
     marks: Vec<Mark>,
     left: Range<usize>,
@@ -195,7 +199,7 @@ impl Stream for GapStream {
         }
         self.left.start = lot.end;
         let number = self.numbers.next_number();
-        // All markers of the same kind are one record, which is stored once.
+        // All markers of the same kind refer to the same record, which is stored once.
         let (chunk, second) = RingRoom::chunk_for_replay();
         records.extend(self.marks[lot].iter().map(|&(time, room)| SortedRecord {
             time,

@@ -1,8 +1,8 @@
 //! Merges the records of several streams in time order. Knows nothing of files.
 //!
 //! Each stream has a bound: the earliest time that its unloaded records can have. All records that are older than the
-//! lowest bound of all streams are already in memory. They are sorted and released. The order is exact if the bounds
-//! are exact.
+//! lowest bound of all streams are already in memory. These records are sorted and released. The order is exact if the
+//! bounds are exact.
 //!
 //! ```text
 //!   stream 0   [ a  c  e ]                [ g  h ]           bound: g
@@ -21,21 +21,22 @@ use crate::{error::PerfDataError, limits::MemoryLimit};
 /// The maximum number of records in a batch. The run loop should need no more than a few milliseconds for a batch.
 const BATCH: usize = 4096;
 
-/// The number of records to load before records are released, unless the consumer waits for each record. The number is
-/// small, so that the records are still in the CPU's cache when the consumer uses them.
+/// The number of records that are loaded before records are released, unless the consumer waits for each record. The
+/// number is small, so that the records are still in the CPU's cache when the consumer uses them.
 const ROUND: usize = 1 << 10;
 
-/// The number of bytes of blocks to load before records are released, even if fewer than [`ROUND`] records are
+/// The number of bytes of blocks that are loaded before records are released, even if fewer than [`ROUND`] records are
 /// selected. The limit is necessary because records that are not selected use memory too.
 const ROUND_BYTES: usize = 1 << 20;
 
 /// The maximum size, in bytes, of the blocks that are loaded between two releases. Up to this maximum, the merger loads
-/// as many bytes as remained in memory after the last release. If a quarter of the remaining bytes is more than the
-/// maximum, it loads this quarter. So the memory use stays close to the size of the blocks that overlap in time.
+/// as many bytes as remained in memory after the last release. But if a quarter of the remaining bytes is more than the
+/// maximum, the merger loads a quarter of the remaining bytes. So the memory use stays close to the size of the blocks
+/// that overlap in time.
 const LARGE_LEFT_OVER: usize = 16 << 20;
 
-/// The number of bytes of the recording to read before control returns to the caller. If there are records by then, the
-/// caller gets them. If not, the caller can do other work.
+/// The number of bytes of the recording that are read before control returns to the caller. If there are records by
+/// then, the caller gets them. If there are none, the caller can do other work.
 pub(crate) const BYTES_PER_CALL: u64 = 8 << 20;
 
 /// The maximum number of sorted piles (see [`Pending`]).
@@ -70,8 +71,8 @@ pub(crate) struct Merger {
     /// `None` if loading has not started since then.
     left_over: Option<(usize, usize)>,
     /// The blocks with records that were not delivered yet. The element at index 0 is the block with the number
-    /// `first`. The consecutive blocks of a stream are [`stride`] apart. The numbers of all streams alternate, so the
-    /// numbers are never far apart.
+    /// `first`. The numbers of consecutive blocks of a stream differ by [`stride`]. The numbers of all streams
+    /// alternate, so the numbers of the blocks in memory are never far apart.
     chunks: VecDeque<Option<Loaded>>,
     first: u32,
     /// The number of bytes of the blocks in `chunks`, and the number of these blocks.
@@ -88,9 +89,10 @@ pub(crate) struct Merger {
 /// A block in memory.
 struct Loaded {
     chunk: Arc<Chunk>,
-    /// The number of its selected records that were not delivered yet.
+    /// The number of the block's selected records that were not delivered yet.
     left: usize,
-    /// The index of the block's chunk in the batch that is being made. [`NOT_IN_BATCH`] if it is not in the batch.
+    /// The index of the block's chunk in the batch that is being made. [`NOT_IN_BATCH`] if the chunk is not in this
+    /// batch.
     place: u32,
 }
 
@@ -98,18 +100,18 @@ struct Loaded {
 /// piles takes much less time than sorting all records.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Each pile is sorted.
+    /// The piles. Each pile is sorted.
     piles: Vec<Vec<SortedRecord>>,
     /// The index of the pile that the last run of records was appended to.
     at: usize,
-    /// Records that could not be appended to any pile. They are not sorted.
+    /// Records that could not be appended to any pile, in any order.
     loose: Vec<SortedRecord>,
     count: usize,
     by: SortOrder,
 }
 
-/// Returns the difference between the numbers of two consecutive blocks of a stream. It is a power of two, so the
-/// lowest bits of a block's number contain the index of the stream.
+/// Returns the difference between the numbers of two consecutive blocks of a stream. The difference is a power of two,
+/// so the lowest bits of a block's number contain the index of the stream.
 pub(crate) fn stride(streams: usize) -> u32 {
     u32::try_from(streams.next_power_of_two()).unwrap_or(1 << 31)
 }
@@ -152,7 +154,7 @@ impl Pending {
         let by = self.by;
         let Some(first) = run.first().map(|first| by.key(first)) else { return };
         // The blocks of the rings come in the same order again and again. So the run usually fits at the end of the
-        // pile that was used last, or of the pile after it.
+        // pile that was used last, or at the end of the pile after it.
         for step in 0..self.piles.len() {
             let at = (self.at + step) % self.piles.len();
             if self.piles[at].last().is_none_or(|last| by.key(last) < first) {
@@ -188,7 +190,8 @@ impl Pending {
 const NOT_IN_BATCH: u32 = u32::MAX;
 
 impl Merger {
-    /// Creates a merger of these streams. The records in memory at the same time may take at most `limit`.
+    /// Creates a merger of these streams. `limit` is the maximum memory of the records that are in memory at the same
+    /// time.
     pub fn new(streams: Vec<Box<dyn Stream>>, release: ReleaseTime, limit: MemoryLimit) -> Self {
         let pending = Pending { by: SortOrder::for_streams(streams.len()), ..Pending::default() };
         Self {
@@ -255,7 +258,8 @@ impl Merger {
         Ok(Some(Sorted { chunks, first: 0, records }))
     }
 
-    /// Returns how many records were loaded after newer records had been released. It is 0 if the bounds are exact.
+    /// Returns how many records were loaded after newer records had been released. This number is 0 if the bounds are
+    /// exact.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -275,11 +279,11 @@ impl Merger {
         self.streams.iter_mut().for_each(|stream| stream.set_wake(wake));
     }
 
-    /// Loads blocks, then releases the complete records. Returns `false` at the end.
+    /// Loads blocks, then releases the records that are older than all unloaded records. Returns `false` at the end.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
         let (left_over, left_bytes) = *self.left_over.get_or_insert((self.pending.len(), self.bytes));
-        // The next release sorts the remaining records again. So it waits for at least as many new records, unless they
-        // use much memory.
+        // The next release sorts the remaining records again. So the release waits until there are at least as many new
+        // records as remaining records, unless the new records use much memory.
         let (enough, enough_bytes) = match self.release {
             ReleaseTime::InRounds => {
                 let bytes = left_bytes.clamp(ROUND_BYTES, LARGE_LEFT_OVER).max(left_bytes / 4);
@@ -330,7 +334,8 @@ impl Merger {
             if self.chunks.is_empty() {
                 self.first = number;
             }
-            // Blocks are loaded in time order, so this block may have a lower number than all blocks in memory.
+            // Blocks are loaded in the order of their times, so this block may have a lower number than all blocks in
+            // memory.
             for _ in number..self.first {
                 self.chunks.push_front(None);
             }
@@ -344,7 +349,8 @@ impl Merger {
             let (chunk, left) = (Arc::new(chunk), new.len());
             self.chunks[at] = Some(Loaded { chunk, left, place: NOT_IN_BATCH });
         }
-        // Blocks that overlap in time are in memory together, and a file may state any times. So the limit is checked.
+        // The limit is checked because blocks that overlap in time are in memory together, and a file may state any
+        // times.
         let blocks = self.bytes.max(self.blocks * SMALLEST_BLOCK);
         self.limit.check((blocks + self.pending.len() * INDEX_PER_RECORD) as u64)
     }
@@ -429,7 +435,8 @@ mod tests {
         (found, merger.late())
     }
 
-    /// A stream of blocks, each with one selected record, in time order. It counts the bytes of blocks in memory.
+    /// A stream of blocks, each with one selected record, in time order. The stream counts the bytes of blocks in
+    /// memory.
     struct OneOfABlock {
         blocks: std::ops::Range<u32>,
         held: Arc<Held>,
@@ -466,7 +473,8 @@ mod tests {
         }
     }
 
-    /// If several blocks have records with the same time, none of them can be released before the last one is loaded.
+    /// If several blocks have records with the same time, none of these blocks can be released before the last of them
+    /// is loaded.
     #[test]
     fn blocks_that_overlap_in_time_are_loaded_up_to_the_limit() {
         let overlapping = || InMemory::new(0, 1, (0..1000).map(|tag| vec![(7, tag); 1000]).collect());

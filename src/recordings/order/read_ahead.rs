@@ -25,13 +25,14 @@ use crate::error::PerfDataError;
 const GROUP: usize = 1 << 20;
 
 /// The maximum time of one wait for a group. A signal does not end a wait on a channel. So the wait ends after this
-/// time, and the caller can handle signals.
+/// time, to let the caller handle signals.
 const ATTENTION: Duration = Duration::from_millis(100);
 
 /// The maximum number of groups that wait for the consumer.
 const GROUPS: usize = 2;
 
-/// The next batch; `None` at the end. [`PerfDataError::Interrupted`] if no batch is ready yet.
+/// The result of a request for a batch: the next batch, or `None` at the end, or [`PerfDataError::Interrupted`] if no
+/// batch is ready yet.
 type Next = Result<Option<Sorted>, PerfDataError>;
 
 /// The batches of a recording.
@@ -44,11 +45,11 @@ pub(crate) struct Batches {
 enum Producer {
     /// In the thread of the caller.
     Here(Merger),
-    /// In a thread that starts at the first request. If the process forks before, the child process has a complete
-    /// copy.
+    /// In a thread that starts at the first request. If the process forks before the first request, the child process
+    /// has a complete copy of the merger.
     Later(Merger),
     Thread(Thread),
-    /// All batches were made, or the producer is being replaced.
+    /// Nowhere: all batches were made, or the producer is being replaced.
     Gone,
 }
 
@@ -135,8 +136,8 @@ impl Batches {
         let (sender, groups) = crossbeam_channel::bounded(GROUPS);
         let state = self.state.clone();
         let thread = thread::Builder::new().name("perf-prof-replay".to_owned());
-        // If the thread cannot be started, its closure is dropped. So the merger is not part of the closure. A channel
-        // sends it to the thread.
+        // If the thread cannot be started, its closure is dropped. So the merger is not part of the closure. It is sent
+        // to the thread through a channel.
         let (give, take) = crossbeam_channel::bounded(1);
         let body = move || {
             signals::block_in_this_thread();
@@ -278,7 +279,7 @@ mod tests {
         assert!(matches!(patiently(&mut batches), Ok(None)));
     }
 
-    /// No record is selected, so the thread sends nothing.
+    /// The thread sends nothing, because no record is selected. It still has to stop when the reader stops it.
     #[test]
     fn a_stopped_reader_does_not_read_on() {
         const BLOCKS: u32 = 100_000;

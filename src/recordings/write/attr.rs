@@ -3,7 +3,7 @@
 use perf_prof_format::abi::perf_event_attr;
 use perf_prof_system::perf::attr_bytes;
 
-/// The sizes of the attr in different kernel versions. The first one is the size that every perf since 4.1 can read
+/// The sizes of the attr in different kernel versions. The first size is the one that every perf since 4.1 can read
 /// (PERF_ATTR_SIZE_VER5).
 const SIZES: [usize; 5] = [112, 120, 128, 136, size_of::<perf_event_attr>()];
 

@@ -30,7 +30,7 @@ impl Blocks {
         }
     }
 
-    /// Adds whole records. In the file they are directly after the records that were added before.
+    /// Adds whole records, which come directly after the previously added records in the file.
     pub fn add(&mut self, records: &[u8]) {
         for record in Records::new(records) {
             if self.block.size as usize + record.len() > BLOCK {
@@ -76,9 +76,9 @@ mod tests {
 
     fn record(kind: u32, time: u64, more: usize) -> Vec<u8> {
         let words = match kind {
-            // Identifier, tid, time, CPU.
+            // The members are identifier, tid, time and CPU.
             PERF_RECORD_SAMPLE => [&[7, 1, time, 0][..], &vec![time; more]].concat(),
-            // The same members are at the end of the record. There, the identifier is the last one.
+            // The same members are at the end of the record, with the identifier as the last one.
             PERF_RECORD_COMM => [&vec![0; more + 2][..], &[1, time, 0, 7]].concat(),
             _ => Vec::new(),
         };

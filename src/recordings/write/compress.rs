@@ -7,14 +7,14 @@ use perf_prof_format::{abi::perf_data::PERF_RECORD_COMPRESSED, record::Records};
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name, zstd_sys::ZSTD_EndDirective};
 
 /// The maximum number of uncompressed bytes in one compressed record. A reader allocates this much memory for each
-/// record (`comp_mmap_len`). With this number, even incompressible data fits into one record. This is necessary,
-/// because zstd decompresses only whole blocks. A record with a part of a block decompresses to nothing, and perf
-/// considers it damaged (`perf_session__process_compressed_event()`).
+/// record (`comp_mmap_len`). The number is small enough that even incompressible data fits into one record. This is
+/// necessary, because zstd decompresses only whole blocks: a record with a part of a block decompresses to nothing, and
+/// perf considers such a record damaged (`perf_session__process_compressed_event()`).
 pub(super) const PIECE: usize = 60 << 10;
 
 /// The number of uncompressed bytes after which a frame ends. The frame ends after the record that reaches this number.
-/// A frame is compressed without the data of earlier frames. This makes recordings 0.3 % larger; frames of 1 MiB would
-/// make them 1 % larger.
+/// Each frame is compressed without the data of earlier frames. So frames of this size make recordings 0.3 % larger;
+/// frames of 1 MiB would make recordings 1 % larger.
 const FRAME: usize = 4 << 20;
 
 /// The number of bytes that fit into a record after the record's header.

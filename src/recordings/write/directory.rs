@@ -17,7 +17,7 @@ use super::{FileWriter, Known, Level, Stream};
 /// Returns id index records that list the rings, so that a reader knows which files should exist. For each ring,
 /// `rings` gives the id of an event in the ring, and the ring's CPU.
 pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
-    // A number of all ones means: no CPU, or no thread.
+    // A number of all ones stands for no CPU, or for no thread.
     let entry = |(ring, (id, cpu)): (usize, (u64, Option<u32>))| {
         [id, ring as u64, cpu.map_or(u64::MAX, u64::from), u64::MAX].map(u64::to_ne_bytes)
     };
@@ -31,8 +31,8 @@ pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
     records.collect::<Vec<_>>().concat()
 }
 
-/// Creates the directory, unless it exists, and the file `data` in it. All files of the recording are created in the
-/// returned folder.
+/// Creates the directory if it does not exist, and the file `data` in the directory. Returns the folder in which all
+/// files of the recording are created, and the writer of the file `data`.
 pub fn create(path: &Path, known: &Known<'_>, reserve: usize) -> io::Result<(Folder, FileWriter)> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -49,14 +49,14 @@ pub fn stream(folder: &Folder, ring: usize, layout: SampleLayout, level: Option<
     Stream::new(file, 0, layout, level).map(Stream::indexed)
 }
 
-/// Removes the directory of a recording. If the directory contains files that are not part of a recording, fails and
-/// removes nothing.
+/// Removes the directory of a recording. If the directory contains files that are not part of a recording, this
+/// function fails and removes nothing.
 pub fn remove(path: &Path) -> io::Result<()> {
     clear(path)?;
     fs::remove_dir(path)
 }
 
-/// Removes the files of a recording, but not the directory. Fails like [`remove`].
+/// Removes the files of a recording, but not the directory. Fails in the same case as [`remove`].
 pub fn clear(path: &Path) -> io::Result<()> {
     let is_part =
         |name: &str| name == "data" || name.strip_prefix("data.").is_some_and(|number| number.parse::<u32>().is_ok());

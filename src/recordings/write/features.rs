@@ -37,9 +37,9 @@ pub enum Feature<'a> {
     Arch(&'a str),
     /// The number of CPUs.
     CpuCount {
-        /// CPUs that the machine has.
+        /// The number of CPUs that the machine has.
         available: u32,
-        /// CPUs that are online.
+        /// The number of CPUs that are online.
         online: u32,
     },
     /// The model name of the CPU.
@@ -50,7 +50,7 @@ pub enum Feature<'a> {
     TotalMemory(u64),
     /// The command line of the recorder.
     CommandLine(&'a [String]),
-    /// The events: attr, name and ids of each.
+    /// The events: the attr, the name and the ids of each event.
     EventDesc(&'a [EventAttr]),
     /// The groups of events.
     Groups(&'a [EventAttr]),
@@ -75,7 +75,7 @@ pub enum Feature<'a> {
     ClockResolution(u64),
     /// The relation of the samples' clock to the time of day.
     ClockData(ClockData),
-    /// What the frames of interpreters stand for.
+    /// The names and lines of the interpreter frames in samples.
     InterpreterFrames(&'a RecordedFrames),
 }
 
@@ -88,7 +88,7 @@ pub struct CpuTopology {
     pub cores: Vec<String>,
     /// The core and the package of each CPU, in the order of CPU numbers.
     pub cpus: Vec<(u32, u32)>,
-    /// The CPUs of each die; empty if the kernel does not state them.
+    /// The CPUs of each die; empty if the kernel does not report dies.
     pub dies: Vec<String>,
     /// The die of each CPU; empty if `dies` is empty.
     pub die_of: Vec<u32>,
@@ -208,7 +208,8 @@ impl Feature<'_> {
             Feature::SampleTime(first, last) => longs(out, &[first, last], HEADER_SAMPLE_TIME),
             Feature::Directory => longs(out, &[PERF_DIR_VERSION], HEADER_DIR_FORMAT),
             Feature::Compressed { level, ratio } => {
-                // The version of the section, which is 0; then the method, which is PERF_COMP_ZSTD (1).
+                // These words are the version of the section, which is 0, the method, which is PERF_COMP_ZSTD (1), the
+                // level, the ratio, and the size that a reader has to allocate for each record.
                 words(out, &[0, 1, level.number().into(), ratio, PIECE as u32]);
                 HEADER_COMPRESSED
             }
@@ -264,7 +265,7 @@ fn event_desc(out: &mut Vec<u8>, events: &[EventAttr]) {
 /// Writes each group that has more than one event: the name of the group, the index of the group's leader in `events`,
 /// and the number of events in the group.
 fn groups(out: &mut Vec<u8>, events: &[EventAttr]) {
-    // perf treats this name of a group as no name.
+    // perf treats a group with this name as a group without a name.
     const NAMELESS: &str = "{anon_group}";
     let size = |leader: usize| 1 + events[leader + 1..].iter().take_while(|event| event.grouping.is_member()).count();
     let leads = |event: &EventAttr| matches!(event.grouping, Grouping::Leader(_));
@@ -300,7 +301,7 @@ fn build_ids(out: &mut Vec<u8>, dsos: &Dsos) {
     }
 }
 
-/// Writes a build id. In a feature section `kind` is 0; in a pipe it is the type of the record.
+/// Writes a build id. `kind` is 0 in a feature section, and the type of the record in a pipe.
 pub(super) fn build_id_record(out: &mut Vec<u8>, kind: u32, path: &[u8], of: DsoOwner, id: &[u8]) {
     let name = (path.len() + 1).next_multiple_of(64);
     let misc = match of {

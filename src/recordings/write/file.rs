@@ -1,6 +1,6 @@
 //! Writes a recording to one file. The parts of the file are, in this order: header, features that are known at the
-//! start, ids, attrs, records, other features. The header is completed last. If the recorder is killed before, the
-//! header states a data size of 0.
+//! start, ids, attrs, records, other features. The header is completed last. If the recorder is killed before the
+//! header is complete, the header states a data size of 0.
 
 use std::{
     fs::File,
@@ -36,9 +36,9 @@ pub struct FileWriter {
 
 impl FileWriter {
     /// Starts a recording in an empty file. `known` contains the events, the layout of all samples, and the features
-    /// that are known already. These features are written first, so that the file has them even if the recorder is
-    /// killed. `reserve` bytes of disk space are kept free for the end of the recording, on the file system of
-    /// `folder`.
+    /// that are known already. These features are written first, so that the file contains them even if the recorder is
+    /// killed. `reserve` is the number of bytes of disk space that are kept free for the end of the recording, on the
+    /// file system of `folder`.
     pub fn start(
         mut file: File,
         folder: &Path,
@@ -82,8 +82,8 @@ impl FileWriter {
     }
 
     /// Writes the features, the header and the block index. Returns the size of the file. `lost` contains records about
-    /// losses that the stream could not write after an error. `ids` contains the index and all ids of each event that
-    /// got more ids since the start.
+    /// losses that the stream could not write after an error. If an event got more ids since the start, `ids` contains
+    /// the index of this event and all of its ids.
     pub fn finish(
         mut self,
         lost: &[u8],
@@ -101,7 +101,8 @@ impl FileWriter {
         }
         if !lost.is_empty() {
             // The records about losses come first, because without them the recording would look complete. If the disk
-            // has no space for them, it has none for the features, and the recording stays unfinished.
+            // has no space for these records, it has no space for the features either, and the recording stays
+            // unfinished.
             let whole = header(self.attrs, self.attr_size, (self.data, end - self.data), [0; 4]);
             self.stream.file().write_all_at(&whole, 0)?;
             self.stream.file().write_all_at(lost, end)?;
@@ -147,8 +148,9 @@ impl FileWriter {
     }
 }
 
-/// Returns the bytes of the list of sections, and the end of the last section. If `elsewhere` returns an offset for a
-/// section, the section is there. All other sections are stored one after the other from offset `at` on.
+/// Returns the bytes of the list of sections, and the offset of the end of the last section. If `elsewhere` returns an
+/// offset for a section, the section is at this offset. All other sections are stored one after the other from offset
+/// `at` on.
 fn table(features: &Features, elsewhere: impl Fn(u32, &[u8]) -> Option<u64>, mut at: u64) -> (Vec<u8>, u64) {
     let mut table = Vec::new();
     for (bit, bytes) in features.iter() {

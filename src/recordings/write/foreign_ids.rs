@@ -19,11 +19,11 @@ pub struct ForeignIds {
 /// How a sample with a foreign id is handled.
 #[derive(Clone, Copy, Debug)]
 pub enum ForeignIdRule {
-    /// The sample is unchanged. The foreign id is added to the ids of the sample's event. These ids are written at the
-    /// end of the recording.
+    /// The sample is unchanged. The foreign id is added to the ids of the sample's event, and these ids are written at
+    /// the end of the recording.
     Listed,
-    /// The id in the sample is replaced by an id of the sample's event. This is necessary in a pipe, because there the
-    /// ids of events are written before the samples.
+    /// The id in the sample is replaced by an id of the sample's event. This is necessary in a pipe, because a pipe
+    /// recording contains the ids of events before the samples.
     Renamed {
         /// The new id.
         id: u64,
@@ -37,7 +37,7 @@ pub enum ForeignIdRule {
 /// The foreign ids that were found.
 #[derive(Clone, Debug, Default)]
 pub struct ForeignIdCounts {
-    /// The foreign ids that have to be added to the ids of the samples' event.
+    /// The foreign ids that have to be added to the ids of the event that the samples belong to.
     pub ids: BTreeSet<u64>,
     /// The number of samples that were not written.
     pub left_out: u64,
@@ -49,8 +49,8 @@ impl ForeignIds {
         ForeignIds { known: Arc::new(known), claim }
     }
 
-    /// Applies the rule to `records`. Returns the records to write. Adds foreign ids, and the number of samples that
-    /// are left out, to `met`.
+    /// Applies the rule to `records`. Returns the records to write. Adds the foreign ids, and the number of samples
+    /// that are left out, to `met`.
     pub(super) fn claim<'a>(
         &self,
         records: &'a [u8],
@@ -58,7 +58,7 @@ impl ForeignIds {
         met: &mut ForeignIdCounts,
     ) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(records);
-        // The number of bytes that were checked so far, and how many of them were kept.
+        // `read` is the number of bytes that were checked so far. `kept` is how many of these bytes were kept.
         let (mut read, mut kept) = (0, 0);
         for record in Records::new(records) {
             let place = read..read + record.len();

@@ -1,5 +1,6 @@
 //! Corrects the sizes of records. If several events get the same PERF_RECORD_KSYMBOL or PERF_RECORD_BPF_EVENT, the
-//! kernel states a size that is too large. perf then reads a wrong id at the end of the record, and stops.
+//! kernel states a size that is too large in the record. perf then reads a wrong id at the end of the record, and
+//! stops.
 
 use perf_prof_format::record::{Records, TrailerLayout};
 
@@ -10,7 +11,7 @@ pub fn cut(records: &[u8], trailer: &TrailerLayout) -> Vec<u8> {
         let end = trailer.end(record);
         let start = out.len();
         out.extend_from_slice(&record[..end]);
-        // Whole records stay as they are.
+        // For a record without additional bytes, this writes the same size again.
         if let (Ok(size), Some(place)) = (u16::try_from(end), out.get_mut(start + 6..start + 8)) {
             place.copy_from_slice(&size.to_ne_bytes());
         }
@@ -39,7 +40,7 @@ mod tests {
     fn records_end_behind_their_sample_ids() {
         let trailer = TrailerLayout::new(PERF_SAMPLE_TIME | PERF_SAMPLE_IDENTIFIER);
         let symbol = [&[0; 16][..], b"bpf_prog_1\0\0\0\0\0\0"].concat();
-        // The name fills its last 8 bytes, so the NUL is in 8 more bytes.
+        // The name fills its 8 bytes completely, so the NUL is in 8 more bytes.
         let full = [&[0; 16][..], b"bpf_prog\0\0\0\0\0\0\0\0"].concat();
         let kinds =
             [(PERF_RECORD_KSYMBOL, &symbol), (PERF_RECORD_KSYMBOL, &full), (PERF_RECORD_BPF_EVENT, &vec![0; 16])];
@@ -60,7 +61,7 @@ mod tests {
     fn other_records_and_damaged_ones_stay_as_they_are() {
         let trailer = TrailerLayout::new(PERF_SAMPLE_TIME);
         let comm = record(3, b"\0\0\0\0\0\0\0\0a name\0\0", 32);
-        // A name without an end.
+        // The name in this record has no NUL at its end.
         let mut symbol = record(PERF_RECORD_KSYMBOL, &[b'x'; 64], 0);
         symbol.iter_mut().skip(8).for_each(|byte| *byte |= 1);
         let all = [comm, symbol, record(PERF_RECORD_BPF_EVENT, &[], 0)].concat();

@@ -35,13 +35,13 @@ pub struct Known<'a> {
     pub events: &'a [EventAttr],
     /// The layout of the samples of all events.
     pub layout: SampleLayout,
-    /// The features that are known already. They are written before the records, so that they are in the recording even
-    /// if the recorder is killed.
+    /// The features that are known already. These features are written before the records, so that they are in the
+    /// recording even if the recorder is killed.
     pub features: &'a Features,
 }
 
-/// The record that marks the end of a round. Records after it are never older than the newest record before the
-/// previous end of a round. perf needs this guarantee to sort records.
+/// The record that marks the end of a round. Records after this record are never older than the newest record before
+/// the previous end of a round. perf needs this guarantee to sort records.
 pub const FINISHED_ROUND: [u8; 8] = {
     let [a, b, c, d] = perf_prof_format::abi::perf_data::PERF_RECORD_FINISHED_ROUND.to_ne_bytes();
     let [low, high] = 8u16.to_ne_bytes();

@@ -24,8 +24,8 @@ impl Reserve {
         Some(Reserve(file))
     }
 
-    /// Frees the disk space. Closing the file is not enough: a forked process (such as one that reads symbols) may
-    /// still have it open.
+    /// Frees the disk space. Closing the file is not enough, because a forked process (such as one that reads symbols)
+    /// may still have the file open.
     pub fn free(self) {
         // If this fails, the kernel frees the space when the last process closes the file.
         let _ = self.0.set_len(0);

@@ -33,7 +33,7 @@ pub struct Stream {
     buffer: Vec<u8>,
     /// The number of bytes to buffer before a write.
     gathered: usize,
-    /// The counts of the records in both buffers.
+    /// The counts of the records in `raw` and in `buffer`.
     pending: Tally,
     /// The counts of the written records.
     written: Tally,
@@ -51,7 +51,7 @@ enum State {
     /// A write failed. All later records are counted and dropped.
     Failed {
         dropped: u64,
-        /// The time of the first dropped sample; `u64::MAX` if there is none.
+        /// The time of the first dropped sample; `u64::MAX` if no sample was dropped.
         since: u64,
     },
 }
@@ -100,7 +100,7 @@ impl Stream {
         Stream { blocks, ..self }
     }
 
-    /// Returns the block index of the records. `None` if none was made, or if some records were not written.
+    /// Returns the block index of the records. `None` if no index was made, or if some records were not written.
     pub fn take_index(&mut self) -> Option<BlockIndex> {
         let blocks = self.blocks.take()?;
         let is_whole = self.state == State::Open && self.buffer.is_empty();
@@ -193,7 +193,8 @@ impl Stream {
         let result = self.file.write_all(&self.buffer);
         let size = self.buffer.len();
         if result.is_err() {
-            // The ids in compressed records are not visible, so `unwritten` counts fewer samples than `dropped`.
+            // The ids of samples in compressed records are not visible, so `unwritten` counts fewer samples than
+            // `dropped`.
             count_ids(&self.buffer, &self.layout, &mut self.unwritten);
         }
         self.buffer.clear();
@@ -212,7 +213,7 @@ impl Stream {
             Err(error) => {
                 self.state = State::Failed { dropped: 0, since: u64::MAX };
                 self.state.drop(std::mem::take(&mut self.pending));
-                // This fails for a pipe, which cannot be truncated.
+                // Truncating fails for a pipe.
                 let _ = self.file.set_len(self.end).and_then(|()| self.file.seek(io::SeekFrom::Start(self.end)));
                 Err(error.into())
             }
@@ -224,8 +225,8 @@ impl Stream {
         self.end
     }
 
-    /// Returns the total size of the records before and after compression, in bytes. Both are 0 if records are not
-    /// compressed.
+    /// Returns the total size of the records before and after compression, in bytes. Both sizes are 0 if records are
+    /// not compressed.
     pub fn packed(&self) -> (u64, u64) {
         self.compressor.as_ref().map_or((0, 0), |compressor| (compressor.raw, compressor.packed))
     }
@@ -253,12 +254,12 @@ impl Stream {
     }
 
     /// Returns, by id, the number of samples that were not written because of an error. In a compressed stream, samples
-    /// whose ids are not known are missing.
+    /// whose ids are not visible are not counted.
     pub fn unwritten(&self) -> &BTreeMap<u64, u64> {
         &self.unwritten
     }
 
-    /// Tries to write records after an error, when the disk may have free space again.
+    /// Tries again to write records after an error, because the disk may have free space by then.
     pub fn own_after_failure(&mut self, records: &[u8]) -> io::Result<()> {
         self.file.write_all(records)?;
         self.end += records.len() as u64;

@@ -10,8 +10,9 @@ use perf_prof_format::{
     record::{RECORD_HEADER, TrailerLayout, misc, record_type},
 };
 
-/// Consecutive records. As in perf's own records, the sample id at the end is all zeros, so such a record has no time
-/// and no event. Only records about losses differ: each contains the id of an event, and PERF_RECORD_LOST also a time.
+/// Consecutive records. As in perf's own records, the sample id at the end of each record is all zeros, so the record
+/// has no time and no event. Only records about losses differ: each of them contains the id of an event, and
+/// PERF_RECORD_LOST also contains a time.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,
@@ -37,15 +38,15 @@ impl TaskIds {
 /// A range of the kernel's code.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelCode<'a> {
-    /// For a module: its path. For the kernel itself: `[kernel.kallsyms]`, followed by the name of the symbol at
+    /// The path of a module. For the kernel itself, it is `[kernel.kallsyms]`, followed by the name of the symbol at
     /// `reference`.
     pub name: &'a [u8],
-    /// The first address.
+    /// The first address of the range.
     pub start: u64,
-    /// The size in bytes.
+    /// The size of the range in bytes.
     pub len: u64,
-    /// The address of the kernel's reference symbol; 0 for a module. The addresses of this symbol in two boots show how
-    /// far the kernel was moved.
+    /// The address of the kernel's reference symbol; 0 for a module. The difference between the addresses of the
+    /// reference symbol in two boots shows how far the kernel was moved.
     pub reference: u64,
     /// The build id, if it is known.
     pub build_id: Option<&'a [u8]>,
@@ -56,7 +57,7 @@ pub struct KernelCode<'a> {
 pub struct MappedRange<'a> {
     /// The first address of the range.
     pub start: u64,
-    /// Its size in bytes.
+    /// The size of the range in bytes.
     pub len: u64,
     /// The offset of the range in the mapped file, in bytes.
     pub offset: u64,
@@ -64,7 +65,7 @@ pub struct MappedRange<'a> {
     pub prot: u32,
     /// The flags of the mapping: `MAP_*`.
     pub flags: u32,
-    /// The path of the file, or the name of the mapping.
+    /// The path of the mapped file, or the name of the mapping if no file is mapped.
     pub path: &'a [u8],
     /// The identity of the file.
     pub file: MappedFile<'a>,
@@ -73,7 +74,7 @@ pub struct MappedRange<'a> {
 /// The identity of a mapped file, which distinguishes it from other files of the same path.
 #[derive(Clone, Copy, Debug)]
 pub enum MappedFile<'a> {
-    /// Device (major, minor) and inode.
+    /// The device (major, minor) and the inode number of the file.
     Inode((u32, u32), u64),
     /// The build id, at most 20 bytes.
     BuildId(&'a [u8]),
@@ -188,8 +189,8 @@ impl Synthesis {
         self.trailer.put(&mut self.bytes, id, cpu, time);
     }
 
-    /// Adds a copy of a kernel record, without its sample id. If `task` is given, the copy is about this task. Then the
-    /// record must begin with the ids of a task.
+    /// Adds a copy of a kernel record, without its sample id. If `task` is given, the ids of `task` replace the ids of
+    /// the task in the copy. In this case, the record must begin with the ids of a task.
     pub fn again(&mut self, record: &[u8], task: Option<TaskIds>) {
         let end = self.trailer.end(record).saturating_sub(self.trailer.size());
         let Some(body) = record.get(RECORD_HEADER..end) else { return };
@@ -205,7 +206,7 @@ impl Synthesis {
     fn record(&mut self, kind: u32, misc: u16, body: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         words(&mut self.bytes, &[kind]);
-        // The size is set below, when it is known.
+        // The size of the record follows below, when it is known.
         self.bytes.extend([misc, 0].map(u16::to_ne_bytes).as_flattened());
         body(&mut self.bytes);
         self.bytes.resize(self.bytes.len() + self.trailer.size(), 0);

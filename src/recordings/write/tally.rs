@@ -51,14 +51,14 @@ pub struct Tally {
     pub times: Option<(u64, u64)>,
     /// The files with mapped code.
     pub dsos: Dsos,
-    /// Samples with foreign ids.
+    /// The foreign ids in samples, and the number of samples that were left out because of them.
     pub strays: ForeignIdCounts,
 }
 
 impl Tally {
-    /// Counts consecutive whole records of one ring. Reads only the times of the first and the last sample, because the
-    /// samples of a ring are nearly sorted. Returns whether a record is longer than its content, so that
-    /// `grown.rs` has to cut it.
+    /// Counts consecutive whole records of one ring. Of the samples, only the times of the first and the last one are
+    /// read, because the samples of a ring are nearly sorted. Returns whether a record is longer than its content, so
+    /// that `grown.rs` has to cut the record.
     pub fn add(&mut self, records: &[u8], layout: &SampleLayout) -> bool {
         let (mut first, mut last, mut have_grown) = (None, None, false);
         let trailer = TrailerLayout::new(layout.format.sample_type);

@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 pub struct TracingData {
     /// The size of a page in ftrace's ring, in bytes.
     pub page_size: u32,
-    /// `events/header_page`.
+    /// The content of the file `events/header_page`.
     pub header_page: Vec<u8>,
-    /// `events/header_event`.
+    /// The content of the file `events/header_event`.
     pub header_event: Vec<u8>,
     /// The format texts of the events, by system.
     pub formats: BTreeMap<String, Vec<Vec<u8>>>,
-    /// `printk_formats`: the kernel's constant strings and their addresses. Events contain only the addresses of these
-    /// strings.
+    /// The content of the file `printk_formats`: the kernel's constant strings and their addresses. Events contain only
+    /// the addresses of these strings.
     pub printk_formats: Vec<u8>,
-    /// `saved_cmdlines`: the names of tasks.
+    /// The content of the file `saved_cmdlines`: the names of tasks.
     pub saved_cmdlines: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ impl TracingData {
             out.push(0);
             formats(out, of_system);
         }
-        // kallsyms stays empty. Readers do not need it, because the build id of the kernel is in another feature.
+        // kallsyms stays empty, because readers do not need it: the build id of the kernel is in another feature.
         count(out, 0);
         count(out, self.printk_formats.len());
         out.extend(&self.printk_formats);

@@ -32,7 +32,7 @@ pub struct StatConfig {
     pub aggregation: Aggregation,
     /// The interval of `-I` in ms; 0 if there is one round for the whole run.
     pub interval: u64,
-    /// Whether counts are scaled if their event was counted only part of the time.
+    /// Whether the count of an event is scaled if the event was counted only part of the time.
     pub scale: Scaling,
 }
 
@@ -91,7 +91,7 @@ impl StatConfig {
 pub struct Stat {
     /// The id of the event.
     pub id: u64,
-    /// The CPU, or -1 if the event was counted on any CPU.
+    /// The number of the CPU, or -1 if the event was counted on any CPU.
     pub cpu: i32,
     /// The index of the thread in the recording's [`ThreadMap`].
     pub thread: u32,
@@ -213,7 +213,7 @@ impl CpuMap {
     }
 }
 
-/// The CPUs of one event, if they differ from the CPUs of the recording (PERF_RECORD_EVENT_UPDATE of the type
+/// The CPUs of one event, if they are not the same as the CPUs of the recording (PERF_RECORD_EVENT_UPDATE of the type
 /// `PERF_EVENT_UPDATE__CPUS`, `struct perf_record_event_update`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventCpus {
@@ -243,23 +243,23 @@ pub struct AuxtraceError {
     pub kind: u32,
     /// The code of the error.
     pub code: u32,
-    /// The CPU, or -1.
+    /// The CPU, or -1 if the record states none.
     pub cpu: i32,
-    /// The process id, or -1.
+    /// The process id, or -1 if the record states none.
     pub pid: i32,
-    /// The thread id, or -1.
+    /// The thread id, or -1 if the record states none.
     pub tid: i32,
-    /// The instruction at which the error was found.
+    /// The address of the instruction at which the error was found.
     pub ip: u64,
-    /// The time in ns, or 0 if the recorder did not write it.
+    /// The time at which the error was found, in ns; 0 if the recorder did not write the time.
     pub time: u64,
     /// The text of the error.
     pub message: Vec<u8>,
     /// The mode of the CPU (`PERF_RECORD_MISC_CPUMODE_MASK`).
     pub cpumode: u16,
-    /// The process id of the virtual machine, or 0.
+    /// The process id of the virtual machine, or 0 if there is no virtual machine.
     pub machine_pid: i32,
-    /// The CPU of the virtual machine, or -1.
+    /// The CPU of the virtual machine, or -1 if there is no virtual machine.
     pub vcpu: i32,
 }
 

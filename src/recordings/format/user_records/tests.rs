@@ -17,7 +17,7 @@ fn longs(kind: u32, words: &[u64]) -> Vec<u8> {
 #[cfg(target_endian = "little")]
 #[test]
 fn records_that_perf_wrote() {
-    // perf stat record -- true
+    // The bytes come from `perf stat record -- true`.
     let map = [
         0x49, 0, 0, 0, 0, 0, 0x28, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xd4, 0x54, 0, 0, 0, 0, 0, 0, b'a', 0, 0, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, 0, 0, 0,

@@ -1,14 +1,14 @@
 //! Sorts records that can only be read from front to back: the records of a pipe, and compressed records.
 //!
-//! Unread records may be older than the records that were already read. Rounds limit how much older. perf marks the end
-//! of each round: after this mark, no record comes that is older than the newest record of the previous round. Some
-//! recordings have no such marks. Then a window of bytes is read ahead, and unread records are assumed to be newer than
-//! the oldest record in the window.
+//! Unread records may be older than the records that were already read. Rounds limit how much older they can be. perf
+//! marks the end of each round: after this mark, no record comes that is older than the newest record of the previous
+//! round. Some recordings have no such marks. For these recordings, a window of bytes is read ahead, and unread records
+//! are assumed to be newer than the oldest record in the window.
 //!
 //! The kernel takes the time of a record before it reserves the record's space in the ring. If a hypervisor stops the
 //! kernel between these two steps, the record misses its round. So a margin is subtracted from the time that a round
-//! guarantees, as in `record/order.rs`. If a consumer waits for each record, no margin is subtracted, because it would
-//! delay each record until another event happens.
+//! guarantees, as in `record/order.rs`. If a consumer waits for each record, no margin is subtracted, because the
+//! margin would delay each record until another event happens.
 
 use std::{collections::VecDeque, os::fd::RawFd};
 
@@ -59,11 +59,11 @@ pub(crate) struct SequentialStream {
     arrival: Arrival,
     warnings: Warnings,
     window: Window,
-    /// Two times, minus the margin: the newest time of all records up to the end of the last round, and up to the end
-    /// of the round before it.
+    /// Two times, from each of which the margin was subtracted: the newest time of all records up to the end of the
+    /// last round, and the newest time of all records up to the end of the round before it.
     rounds: [u64; 2],
     /// A second lower bound for the times of unread records. It is set when a block has to be delivered because the
-    /// window is full. Then unread records are assumed to be newer than the earliest record of this block.
+    /// window is full: unread records are assumed to be newer than the earliest record of this block.
     floor: u64,
     ended: bool,
 }
@@ -72,31 +72,34 @@ pub(crate) struct SequentialStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unpacking {
     Works,
-    /// A compressed record was damaged. The records after it depend on it, up to the start of the next zstd frame.
+    /// A compressed record was damaged. The records after it depend on the damaged record, up to the start of the next
+    /// zstd frame.
     Failed,
 }
 
 /// The maximum number of damaged places that get a warning each. Further places are only counted, because there may be
-/// one in every 16 bytes.
+/// a damaged place in every 16 bytes.
 const REPORTED_PLACES: u64 = 8;
 
 /// Blocks that were read and not delivered yet.
 struct Window {
     context: ReplayContext,
     blocks: VecDeque<Ready>,
-    /// The memory of the blocks in bytes, and the maximum for this memory.
+    /// `bytes` is the memory of the blocks in bytes, and `limit` is the maximum for this memory.
     bytes: usize,
     limit: usize,
-    /// The block that is being filled, its records, and the earliest time of these records.
+    /// The block that is being filled (`block`), its selected records (`listed`), and the earliest time of these
+    /// records (`first`).
     block: Vec<u8>,
     listed: Vec<SortedRecord>,
     first: u64,
     /// The number of records with a type that no recorder writes.
     wrong_types: u64,
-    /// The time of the last record, and the newest time of all records so far.
+    /// `before` is the time of the last record, and `newest` is the newest time of all records so far.
     before: u64,
     newest: u64,
-    /// The number of the block that is being filled, and the numbers of the blocks after it.
+    /// `number` is the number of the block that is being filled, and `numbers` gives the numbers of the blocks after
+    /// it.
     number: u32,
     numbers: Numbers,
 }
@@ -109,8 +112,8 @@ struct Ready {
 }
 
 impl Ready {
-    /// Returns the memory of the block, in bytes. If its records are short, the list of records takes more than their
-    /// bytes.
+    /// Returns the memory of the block, in bytes. If the records of the block are short, the list of records takes more
+    /// memory than their bytes.
     fn size(&self) -> usize {
         self.bytes.len() + self.listed.len() * size_of::<SortedRecord>()
     }
@@ -142,8 +145,8 @@ impl Window {
     }
 
     /// Ends a round of `perf stat record`. Records of counts have no times and are delivered in the order of the input.
-    /// For sorting, records after the round get a later time than the records of the round. So the round can be
-    /// delivered at once.
+    /// For sorting, records after the round get a later time than the records of the round, so that the records of the
+    /// round can be delivered at once.
     fn end_round_of_counts(&mut self) {
         self.before = self.newest.saturating_add(1);
         self.newest = self.before;

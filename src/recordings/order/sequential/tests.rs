@@ -22,7 +22,7 @@ use crate::{
     select::Selection,
 };
 
-/// Bytes in memory, and the maximum number of bytes that a read returns.
+/// A feed of bytes in memory. The number is the maximum number of bytes that a read returns.
 struct InMemory(Vec<u8>, usize);
 
 impl Feed for InMemory {
@@ -100,7 +100,7 @@ fn packed(records: &[Vec<u8>], each: usize) -> Vec<u8> {
 }
 
 /// Rounds whose times overlap as in perf's recordings: a record may be older than the newest record of the previous
-/// round, but not older than any record of the round before.
+/// round, but not older than any record of the round before the previous round.
 fn rounds() -> impl Strategy<Value = Vec<Vec<u64>>> {
     prop::collection::vec(prop::collection::vec(1u64..200, 0..30), 0..8)
         .prop_map(|rounds| {
@@ -204,7 +204,7 @@ fn compressed_records_are_read_again_from_the_next_frame_on() {
 /// Each damaged place used to get a warning, so there could be thousands of warnings.
 #[test]
 fn damage_in_every_record_is_reported_a_few_times_and_counted() {
-    // The start of a frame with a reserved bit, which makes the frame invalid.
+    // These are the first bytes of a frame. A reserved bit is set, which makes the frame invalid.
     let garbage = record(PERF_RECORD_COMPRESSED, &[0x28, 0xb5, 0x2f, 0xfd, 8, 0, 0, 0]);
     let bytes = [garbage.repeat(1000), packed(&[comm(7)], 100)].concat();
     let (times, _, warnings) = replay(bytes, 1000, Arrival::Stored, 1 << 20);
