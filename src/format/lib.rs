@@ -10,7 +10,7 @@
 //! * [`control_characters`]: Control characters as text, for terminals and for lines. Must not know: where the text
 //!   comes from.
 //! * [`spec`]: Selector text to `EventSpec`: grammar, attributes, perf's event names, probes, CPU lists, quantities.
-//!   Must not know: the machine: it opens no file.
+//!   Opens no file. Must not know: the machine.
 //! * [`record`]: Bytes to `Record`, the layout of samples, batches, sorting, `trait Source`. Must not know: where the
 //!   bytes come from.
 //! * [`tracefs`]: Format text to `EventFormat`; `print_fmt/`: lex, parse, compile, render; filters; BTF; `trait Kernel`

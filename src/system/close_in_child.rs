@@ -83,9 +83,9 @@ impl AsRawFd for Slow {
     }
 }
 
-/// Closes `descriptors`. The kernel's slow work happens in a forked child: it gets copies of the descriptors, and
-/// closes its copies last. The child closes programs at once. It closes events while no other perf-prof process opens
-/// events.
+/// Closes `descriptors`. The kernel's slow work happens in a forked child. The child gets copies of the descriptors,
+/// and closes its copies last. The child closes programs at once. It closes events while no other perf-prof process
+/// opens events.
 pub fn close(descriptors: impl IntoIterator<Item = impl Into<Slow>>) {
     let mut descriptors: Vec<Slow> = descriptors.into_iter().map(Into::into).collect();
     if descriptors.is_empty() {

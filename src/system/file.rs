@@ -95,8 +95,9 @@ impl PartialEq for SharedFile {
 
 impl Eq for SharedFile {}
 
-/// Fills `buffer` with the bytes of a file from `offset` on. Returns the number of bytes. It is smaller than the buffer
-/// only if the file ends there. `read` may return fewer bytes than requested; 0 means the end of the file.
+/// Fills `buffer` with the bytes of a file from `offset` on. Returns the number of bytes, which is smaller than the
+/// size of `buffer` only if the file ends there. `read` may return fewer bytes than requested; 0 means the end of the
+/// file.
 pub fn fill(buffer: &mut [u8], offset: u64, read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

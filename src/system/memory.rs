@@ -38,9 +38,9 @@ fn of_machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the number of bytes that the limits of this process leave. `RLIMIT_AS` limits its whole address space,
-/// `RLIMIT_DATA` its private writable memory. `statm` is the text of /proc/self/statm, which counts pages. Its first
-/// number is the address space; its sixth number is data and stack.
+/// Returns the number of bytes that the limits of this process leave. `RLIMIT_AS` limits the whole address space of the
+/// process, `RLIMIT_DATA` limits its private writable memory. `statm` is the text of /proc/self/statm, which counts
+/// pages. The first number in `statm` is the address space; the sixth number is data and stack.
 fn of_process(statm: &str, limits: limits::MemoryLimits, page: u64) -> Option<u64> {
     let pages: Vec<u64> = statm.split_whitespace().map_while(|pages| pages.parse().ok()).collect();
     let left = |limit: Option<u64>, used: usize| Some(limit?.saturating_sub(pages.get(used).copied()? * page));

@@ -92,8 +92,8 @@ pub fn process_of(tid: u32) -> Option<u32> {
     status_value(tid, "Tgid:")
 }
 
-/// Returns the user who owns a thread's files in /proc. Usually this is the user of the thread. It is root if the
-/// thread has more rights than its user, or must not be inspected.
+/// Returns the user who owns a thread's files in /proc. Usually, the owner is the user of the thread. The owner is root
+/// if the thread has more rights than its user, or must not be inspected.
 pub fn owner(tid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{tid}")).ok().map(|folder| folder.uid())
 }

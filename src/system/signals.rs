@@ -222,8 +222,8 @@ pub fn stop_ignoring_interrupt() {
     }
 }
 
-/// The signals for which Python installs an action at its start. SIGPIPE is missing here, because every Rust program
-/// ignores it too.
+/// The signals for which Python installs an action at its start. Python also ignores SIGPIPE. SIGPIPE is not in this
+/// list, because every Rust program ignores it anyway.
 const OF_PYTHON: [i32; 2] = [libc::SIGINT, libc::SIGXFSZ];
 
 /// While this value exists, signals have the actions of the perf-prof executable instead of Python's actions. Dropping

@@ -1,5 +1,5 @@
 //! Worker processes: forked copies of this process that do a part of its work. If this process ends, the kernel kills
-//! them.
+//! the workers.
 
 use std::{
     fs::File,

@@ -17,8 +17,8 @@ struct Trusted {
 impl Trusted {
     fn of_this_process() -> Trusted {
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-        // sudo sets these variables for a command that it runs as root (sudo(8)). In a process that is not root they
-        // are ignored, because it has only the rights of its own user.
+        // sudo sets these variables for a command that it runs as root (sudo(8)). If this process does not run as root,
+        // the variables are ignored, because the process has only the rights of its own user.
         let of_sudo = |name| env::var(name).ok().filter(|_| user == 0)?.parse().ok();
         Trusted {
             users: [Some(0), Some(user), of_sudo("SUDO_UID")],

@@ -1,9 +1,9 @@
 //! Names of functions that an interpreter runs: which processes run an interpreter, how a BPF program finds the frames
 //! of a thread, and how frames get names.
 //!
-//! When an event happens, a BPF program reads only pointers. A [`Walk`] tells the program where they are. Names and
-//! lines are read from the process later. This is possible because the objects that contain them do not change. If a
-//! frame gets no name, an [`Unnamed`] is the reason.
+//! When an event happens, a BPF program reads only pointers. A [`Walk`] tells the program where the pointers are. Names
+//! and lines are read from the process later. They can be read later because the objects that contain them do not
+//! change. If a frame gets no name, an [`Unnamed`] is the reason.
 //!
 //! Support for another language is a module beside [`python`]. The module creates a [`Walk`] from an ELF file, and
 //! [`Function`]s from objects in memory.

@@ -31,7 +31,7 @@ pub enum WalkWord {
     Mark,
     /// In a code object: two adjacent pointers, to the name and to the table of lines. They identify the code object.
     Identity,
-    /// In a code object: the version. If the interpreter numbers code objects, it differs between them.
+    /// In a code object: the version. The version differs between code objects if the interpreter numbers them.
     Version,
     /// In a task of the kernel: the pointer to the task's ids in all PID namespaces. The word is 0 if the offset is not
     /// known.

@@ -203,8 +203,8 @@ impl Objects {
         true
     }
 
-    /// Frees memory until all objects together are within the limit. It first unloads objects, whose files stay open,
-    /// and then closes files. The object `kept` stays as it is.
+    /// Frees memory until all objects together are within the limit. First unloads objects, whose files stay open. If
+    /// this is not enough, closes files. The object `kept` stays as it is.
     fn make_room(&mut self, kept: u64) {
         while self.bytes > self.limit {
             let loaded = self.objects.iter_mut().filter(|(id, entry)| **id != kept && entry.loaded > 0);

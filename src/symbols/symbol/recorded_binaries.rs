@@ -22,7 +22,7 @@ use super::{
     vdso,
 };
 
-/// What a recording says about its binaries, and where to find them.
+/// The facts that a recording states about its binaries, and the places where the binaries are searched.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBinaries {
     /// The build ids by path. A recording contains the build ids of the binaries that its samples refer to.

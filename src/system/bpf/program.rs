@@ -1,5 +1,5 @@
-//! BPF programs: loads them, with the verifier's log if the verifier refuses a program, and reads the kernel's
-//! statistics about them.
+//! BPF programs. Loads programs, with the verifier's log if the verifier refuses a program, and reads the kernel's
+//! statistics about programs.
 
 use std::{
     ffi::CStr,

@@ -1,6 +1,6 @@
 //! The optional members of a sample: their names, their types and their bytes in the record.
 //!
-//! If a member comes after a member of variable size, it has no fixed offset. To find it, the members before it are
+//! A member after a member of variable size has no fixed offset. To find such a member, the members before it are
 //! skipped one by one.
 
 use std::iter;

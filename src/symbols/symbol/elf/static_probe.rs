@@ -58,7 +58,8 @@ pub fn static_probes(elf: &Elf) -> Result<Vec<StaticProbe>, ElfError> {
 }
 
 fn read_notes(notes: &[u8], elf: &Elf, base: Option<u64>) -> Result<Vec<StaticProbe>, ElfError> {
-    // Notes have the same header in 32-bit and 64-bit files, so the type for 32-bit files reads both.
+    // Notes have the same header in 32-bit and 64-bit files, so the type for 32-bit files reads the notes of both
+    // kinds.
     let mut notes = NoteIterator::<FileHeader32<Endianness>>::new(elf.endian, 4, notes)?;
     let mut probes = Vec::new();
     while let Some(note) = notes.next()? {
