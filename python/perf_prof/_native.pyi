@@ -608,8 +608,8 @@ class EventFormat:
         """The format with which the kernel prints the event."""
 
 def events(pattern: str = "*:*", *, formats: str | PathLike[str] | None = None) -> list[EventFormat]:
-    """Returns the formats of the tracepoints that match pattern, sorted by name. In 'system:name', both parts may have
-    wildcards: 'sched:*'. A pattern without ':' is one for names.
+    """Returns the formats of the tracepoints that match pattern, sorted by name. A pattern is 'system:name',
+    and both parts may have wildcards: 'sched:*'. A pattern without ':' is compared with the names in all systems.
 
     formats says where the formats come from: 'kernel' (the default) for this kernel, 'shipped' for those that
     perf_prof brings, or the path of a recording. Raises AccessError, which is a PermissionError, if this kernel's

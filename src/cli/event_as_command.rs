@@ -20,8 +20,8 @@ pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Er
     }
 }
 
-/// Returns the message for refused options. If the options are refused because of the command, or because there is no
-/// event, the message contains the hint of [`with_hint`].
+/// Returns the message for refused options. The message contains the hint of [`with_hint`] if the options are refused
+/// because a command is not allowed or because an event is missing.
 pub fn refusal(error: &OptionError, command: Option<&OsString>) -> String {
     use PlanError::{CommandBesideTarget, CommandWithInput};
     let is_of_words =

@@ -168,7 +168,7 @@ fn parts_without_a_match_are_empty() {
     assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), b"");
     assert!(!folder.join("parallel-perf-output/time-range-0/pipe-err.txt").exists());
     let output = parallel(folder, &[&["-m", "0", "-n", "3", "-o", "b", "-p", "grep ["][..], &command].concat());
-    assert!(said(&output).contains("the pipe `grep [` after perf script --time="), "{}", said(&output));
+    assert!(said(&output).contains("the pipe command `grep [` failed"), "{}", said(&output));
     assert!(said(&output).contains("failed (exit status: 2)"), "{}", said(&output));
 }
 

@@ -111,8 +111,8 @@ fn no_strings(format: &EventFormat) -> Vec<u8> {
     behind
 }
 
-/// Writes a sample with these members and this raw data. As in the kernel, padding makes the raw data and its size a
-/// multiple of 8 bytes.
+/// Writes a sample with these members and this raw data. A size field of 4 bytes comes before the raw data, and padding
+/// follows it: as in the kernel, all three together are a multiple of 8 bytes long. The size field counts the padding too.
 fn write(sample: &mut Vec<u8>, members: &[u8], raw: [&[u8]; 2]) {
     let size = (raw[0].len() + raw[1].len() + 4).next_multiple_of(8) - 4;
     sample.clear();

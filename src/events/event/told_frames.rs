@@ -48,7 +48,7 @@ pub struct Room {
 pub struct ToldFrame {
     /// What kind of frame it is. `None` if the functions of the sample are not known, for the reason in `frame`.
     pub kind: Option<FrameKind>,
-    /// The frame that call chains have in its place, if they have one.
+    /// The frame that call chains show for the interpreter's frame. If it is `None`, call chains leave the frame out.
     pub frame: Option<Arc<Frame>>,
 }
 

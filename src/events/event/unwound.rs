@@ -12,7 +12,7 @@ use super::{Context, Sample, Symbolizer};
 
 /// The registers of the sampled task, and the copied part of its stack.
 pub struct Copied<'a> {
-    /// The registers.
+    /// The registers at the time of the sample.
     pub registers: record::Registers<'a>,
     /// The bytes of the stack, from the stack pointer on.
     pub stack: &'a [u8],

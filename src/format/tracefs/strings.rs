@@ -40,8 +40,9 @@ pub const CURRENT_FOLDER: &str = "cwd_str";
 /// The field with the path of the root.
 pub const ROOT_FOLDER: &str = "root_str";
 
-/// Returns the name of the field with the string of an argument, in the events of all system calls. The string is the
-/// text to which the argument points. If the argument is a descriptor, the string is the path of the file.
+/// Returns the name of the field that contains the string of an argument, such as `arg0_str`. The events of
+/// `raw_syscalls` have these fields. The string is the text to which the argument points. If the argument is a file
+/// descriptor, the string is the path of the file.
 pub fn string_of_argument(index: usize) -> &'static str {
     ["arg0_str", "arg1_str", "arg2_str", "arg3_str", "arg4_str", "arg5_str"].get(index).copied().unwrap_or_default()
 }

@@ -28,9 +28,9 @@ pub struct Slot {
 impl Slot {
     /// Creates a slot with a hash map in it.
     ///
-    /// The kernel puts the map into the slot at once. Then it waits until no program uses the previous map, for about 10 ms
-    /// (`maybe_wait_bpf_programs()` in kernel/bpf/syscall.c), although there is no previous map. Another thread makes this
-    /// call, so that the start of a run does not wait.
+    /// The kernel puts the map into the slot at once, but the call returns only about 10 ms later: the kernel waits until no
+    /// program uses the previous map (`maybe_wait_bpf_programs()` in kernel/bpf/syscall.c), even if there was none. So
+    /// another thread makes the call, and the start of a run is not delayed.
     pub fn new(name: &str, inner: Map) -> Result<Slot, CallError> {
         let (map_type, key_size, value_size, entries, flags) = (MapType::ArrayOfMaps, 4, 4, 1, 0);
         let inner_definition = Some(&inner);

@@ -74,7 +74,7 @@ pub struct Reading {
     pub chains: HashMap<u64, AddressChain>,
     /// The number of events that were refused: they had a new key, and the table was full.
     pub refused: u64,
-    /// The sum of the numbers that the refused events would have added.
+    /// What the refused events would have added: the sum of their values, and for a distribution their count too.
     pub refused_amount: Amount,
     /// The number of events that were added up or refused.
     pub added: u64,

@@ -31,7 +31,7 @@ const REGISTERS: &[&str] = &[];
 /// Where a program finds the value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldValue {
-    /// In the register at this offset of the context.
+    /// The value is in a register. The number is the offset of the register in the context (`struct pt_regs`).
     Register(i16),
     Constant(u64),
 }

@@ -127,8 +127,8 @@ pub fn formats_from(formats: Option<&Bound<'_, PyAny>>, default: FormatsFrom) ->
     })
 }
 
-/// Returns the formats of the tracepoints that match pattern, sorted by name. In 'system:name', both parts may have
-/// wildcards: 'sched:*'. A pattern without ':' is one for names.
+/// Returns the formats of the tracepoints that match pattern, sorted by name. A pattern is 'system:name',
+/// and both parts may have wildcards: 'sched:*'. A pattern without ':' is compared with the names in all systems.
 ///
 /// formats says where the formats come from: 'kernel' (the default) for this kernel, 'shipped' for those that
 /// perf_prof brings, or the path of a recording. Raises AccessError, which is a PermissionError, if this kernel's

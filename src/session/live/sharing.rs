@@ -89,8 +89,9 @@ fn check_groups_and_fields(events: &[Selected], same: &[usize], opened: usize) -
     Ok(())
 }
 
-/// Gives the events one format, if a BPF program writes their samples. The frames of Python functions come after the
-/// strings, so their place differs between events with and without strings.
+/// Gives the events in `same` the format of `opened`, if a BPF program writes the samples of `opened`. Before that, `opened`
+/// gets frames of Python functions if another of the events has them. The formats must be equal, because the frames come
+/// after the strings in a sample, so their offset depends on the strings.
 fn share_format(events: &mut [Selected], same: &[usize], opened: usize) -> Result<()> {
     let has_frames = |at: usize| events[at].format.has_interpreter_frames();
     if !has_frames(opened) && same.iter().any(|&at| has_frames(at)) {

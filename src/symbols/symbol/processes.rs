@@ -375,7 +375,7 @@ impl Processes {
     }
 }
 
-/// Returns the lists of mappings by their addresses in memory. A list that several processes share is returned once.
+/// Returns each list of mappings once, even if several processes share it. The key is the pointer to the list.
 fn shared_lists(processes: &FxHashMap<u32, Process>) -> FxHashMap<usize, Arc<Mappings>> {
     let images = processes.values().flat_map(|process| &process.images);
     images.map(|image| (Arc::as_ptr(&image.mappings) as usize, Arc::clone(&image.mappings))).collect()

@@ -70,7 +70,7 @@ pub enum JobError {
         messages: String,
     },
     /// The command to which a job's output is piped failed, and the other jobs were ended.
-    #[error("the pipe `{pipe_to}` after {command} failed ({status}); the other jobs were ended{}", on_own_lines(.messages))]
+    #[error("the pipe command `{pipe_to}` failed ({status}) on the output of {command}; the other jobs were ended{}", on_own_lines(.messages))]
     PipeFailed {
         /// The shell command.
         pipe_to: String,
@@ -361,7 +361,9 @@ mod tests {
             run(&[job(folder.path(), name, script, Some(pipe_to))], 1, |_| {}, || false).unwrap_err().to_string()
         };
         let said = |pipe_to, script, how, said| {
-            format!("the pipe `{pipe_to}` after sh -c '{script}' failed ({how}); the other jobs were ended{said}")
+            format!(
+                "the pipe command `{pipe_to}` failed ({how}) on the output of sh -c '{script}'; the other jobs were ended{said}"
+            )
         };
         let (two, one) = ("echo why >&2; exit 2", "echo why >&2; exit 1");
         assert_eq!(check("two", "seq 9", two), said(two, "seq 9", "exit status: 2", ":\nwhy"));

@@ -159,7 +159,9 @@ impl Model {
         self.events.push((event, us, request.sectors, request.rwbs));
     }
 
-    /// Merges the request into another one, which has no event for this if the other one comes first.
+    /// Merges a request that is not issued. If `sectors` is not 0, a request for the next sectors is merged into it: it
+    /// grows, and this request has no event. If `sectors` is 0, it is merged into the request for the sectors before it,
+    /// and ends with a `MERGE` event.
     fn merge(&mut self, at: usize, us: u64, sectors: i64) {
         match self.open.get_mut(at) {
             Some(request) if !request.is_issued && sectors != 0 => request.sectors += sectors,

@@ -97,8 +97,8 @@ impl Missing {
         self.add(key.clone(), begin)
     }
 
-    /// Takes out the first span with this key if `is_over` returns true for the span. The span was over at the time
-    /// `until`.
+    /// Takes out the first span with this key if `is_over` returns true for the span. `until` is the latest
+    /// time at which the span can have ended.
     pub fn end_first(
         &mut self,
         key: &Key,

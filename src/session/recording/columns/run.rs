@@ -57,8 +57,8 @@ impl ColumnRun {
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let count = cpus.min(MOST_THREADS).min(ranges.len());
         parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
-        // One more part than there are threads may be begun. So a thread that has finished its part can begin another
-        // part while an earlier part is still decoded.
+        // A part counts as begun until the program has taken all of it. The limit is one part more than the number of
+        // threads. So a thread that has decoded its part can begin another part while the program takes an earlier one.
         let budget = parts.budget();
         let (to, limit) = (HandOver::new(ranges.len(), count + 1, &budget), BatchLimit::new(rows, &budget, count));
         let decoder = Arc::new(Decoder { parts, ranges, plan, limit, realtime_offset, to });

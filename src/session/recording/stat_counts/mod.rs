@@ -60,7 +60,7 @@ impl Count {
     }
 }
 
-/// A count of a round.
+/// The count of one event at the end of a round, on one CPU or all CPUs, and for one thread or all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundCount {
     /// The index of the event in the recording.
