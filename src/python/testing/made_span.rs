@@ -288,7 +288,8 @@ fn derive(
     let inputs: Vec<(Format, Vec<usize>)> =
         parts.iter().map(|part| (part.event.format.clone(), part.rules.clone())).collect();
     let types: Vec<EventType> = parts.iter().map(|part| part.event.clone()).collect();
-    let made = Span::new(&span, None, spec.attrs.alias.clone(), &inputs)?;
+    // A request that begins and ends needs no event of its issue.
+    let made = Span::new(&span, None, spec.attrs.alias.clone(), &inputs)?.of_one_span();
     let event = made.event_type(&types)?;
     let context = made_context();
     for part in parts {

@@ -13,8 +13,10 @@ use crate::{
 ///
 /// Several requests for the same first sector may be open at once, for example if several tasks read the same file without
 /// the page cache. These requests are told apart by their numbers of sectors, by their `rwbs`, and by their state: only a
-/// request that was issued can complete. A request is issued again only after `block_rq_requeue`. Equal requests that are
-/// on the device at once are dropped, because no event says which of them completes.
+/// request that was issued, or that fails, can complete. A request is issued again only after `block_rq_requeue`. Equal
+/// requests that are on the device at once are dropped, because no event says which of them completes. A request from before
+/// the run is told apart in the same way. If a driver completes a request in parts (`blk_update_request()` in
+/// block/blk-mq.c), no part has the size of the request, so its end counts as not seen.
 ///
 /// Flushes have no sectors, so [`FlushChange`] finds out which flush ends. Three kinds of requests involve flushes
 /// (block/blk-flush.c):
@@ -61,7 +63,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         Rule::end("block:block_rq_complete", "dev+sector")
             .when("nr_sector != 0")
             .after(completes_once)
-            .among(is_on_device),
+            .among(completes),
         Rule::end("block:block_rq_complete", "dev+sector")
             .when("nr_sector == 0 && sector != 0 && rwbs != \"FF\"")
             .after(completes_twice)
@@ -230,6 +232,12 @@ fn is_on_device(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
     is_same.then_some(0)
 }
 
+/// Returns `Some` if this sample can be the completion of the request. A request that was not issued completes only if it
+/// fails: the driver refuses it, its device is removed, or the flush before its data fails.
+fn completes(span: &SpanView<'_>, sample: &PartView<'_>) -> Option<u64> {
+    is_on_device(span, sample).or_else(|| is_waiting(span, sample).filter(|_| sample.int("error") != 0))
+}
+
 /// Returns `Some` if the data of the request is written, and only a flush is left.
 fn waits_for_last_flush(span: &SpanView<'_>, _: &PartView<'_>) -> Option<u64> {
     (completes_twice(span) && span.note("block_rq_complete").is_some()).then_some(0)
@@ -273,6 +281,7 @@ mod tests {
     use crate::derive::source::made::{MadeEvent, MadeRun, MadeSample, MadeSpan};
 
     const START: &str = "block:block_io_start";
+    const ISSUE: &str = "block:block_rq_issue";
     const COMPLETE: &str = "block:block_rq_complete";
     const DISCARDS: [&str; 3] = ["block:block_bio_frontmerge", "block:block_rq_merge", "block:block_rq_requeue"];
     const FIELDS: &[&str] =
@@ -287,7 +296,7 @@ mod tests {
         let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
         let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
         run.belongs(7, 7);
-        let begins = requests.iter().map(|&(sector, begin, _)| (START, begin, sector));
+        let begins = requests.iter().flat_map(|&(sector, begin, _)| [START, ISSUE].map(|event| (event, begin, sector)));
         let ends = requests.iter().filter_map(|&(sector, _, end)| Some((COMPLETE, end?, sector)));
         let mut all: Vec<_> = begins.chain(ends).collect();
         all.sort_by_key(|event| event.1);
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_request_without_a_completion_is_missing() {
-        let all = [START, DISCARDS[0], DISCARDS[1], DISCARDS[2], COMPLETE];
+        let all = [START, DISCARDS[0], DISCARDS[1], DISCARDS[2], ISSUE, COMPLETE];
         let seen = |sector, at| (sector, at, Some(at + 2));
         let rows: [(&[Request], u64); 5] = [
             // Two requests are open at the end.
@@ -317,16 +326,18 @@ mod tests {
             assert_eq!(missing(requests, &all), (tasks, expected), "{requests:?}");
         }
         // A merged request has no completion. Without the events of merges, nobody knows which requests were merged.
-        assert_eq!(missing(rows[1].0, &[START, COMPLETE]).1, 0);
+        assert_eq!(missing(rows[1].0, &[START, ISSUE, COMPLETE]).1, 0);
     }
 
     /// Runs the source on samples of requests to `sector`: event, time in ms, number of sectors, and `rwbs`. Returns, for
     /// each span in ms: its duration, and how long it was queued, waited for a flush, and was on the device.
     fn times(sector: i64, samples: &[(&str, u64, i64, &str)]) -> Vec<(u64, [Option<u64>; 3])> {
-        let events = [START, "block:block_rq_issue", "block:block_rq_insert", COMPLETE, DISCARDS[2]];
+        let events = [START, ISSUE, "block:block_rq_insert", COMPLETE, DISCARDS[2]];
         let events = events.map(|name| MadeEvent { name, fields: FIELDS, print: "\"\"" });
         let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
         let mut spans = Vec::new();
+        // Requests that were not issued fail.
+        let error = if samples.iter().any(|sample| sample.0 == ISSUE) { 0 } else { -5 };
         for &(event, ms, nr_sector, rwbs) in samples {
             let mut bytes = [0; 8];
             bytes[..rwbs.len()].copy_from_slice(rwbs.as_bytes());
@@ -336,8 +347,9 @@ mod tests {
                 ("FF", _) => 0,
                 _ => sector,
             };
+            let rwbs = i64::from_le_bytes(bytes);
             let fields =
-                [("dev", 1), ("sector", sector), ("nr_sector", nr_sector), ("rwbs", i64::from_le_bytes(bytes))];
+                [("dev", 1), ("sector", sector), ("nr_sector", nr_sector), ("error", error), ("rwbs", rwbs)];
             spans.extend(run.spans(&[MadeSample { event, tid: 7, cpu: 0, time: ms * 1_000_000, fields: &fields }]));
         }
         let part = |line: &str, field: &str| -> Option<u64> {
@@ -352,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_flush_of_the_device_has_its_time_on_the_device_from_its_last_issue() {
-        let [issue, requeue] = ["block:block_rq_issue", DISCARDS[2]];
+        let [issue, requeue] = [ISSUE, DISCARDS[2]];
         let own = |events: &[(&'static str, u64)]| {
             times(8, &events.iter().map(|&(event, ms)| (event, ms, 0, "FF")).collect::<Vec<_>>())
         };
@@ -364,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_write_ends_with_the_last_flush_that_it_needs() {
-        let [issue, insert] = ["block:block_rq_issue", "block:block_rq_insert"];
+        let [issue, insert] = [ISSUE, "block:block_rq_insert"];
         let data = |ms, rwbs| [(insert, ms, 2, rwbs), (issue, ms + 1, 2, rwbs), (COMPLETE, ms + 3, 2, rwbs)];
         // A flush before the data, and one after it.
         let both = [&[(START, 1, 2, "FWFSM")], &data(11, "WSM")[..], &[(COMPLETE, 19, 0, "WSM")]].concat();

@@ -97,6 +97,23 @@ fn a_request_that_the_device_gives_back_is_one_span() {
     assert_eq!(made(&events[1..]), (vec![(2, 9)], 0));
 }
 
+#[test]
+fn a_request_does_not_take_the_end_of_one_for_its_sector_from_before_the_run() {
+    let [begin, issue, end] = [(START, 1, 8, "R"), (ISSUE, 2, 8, "R"), (COMPLETE, 9, 8, "R")];
+    let rows = [
+        [begin, issue, (COMPLETE, 5, 16, "R"), end],
+        [begin, issue, (COMPLETE, 5, 8, "WS"), end],
+        // It was not issued yet.
+        [begin, (COMPLETE, 2, 8, "R"), (ISSUE, 3, 8, "R"), end],
+    ];
+    for events in rows {
+        let mut run = start(&EVENTS);
+        deliver(&mut run, &events);
+        run.finish();
+        assert_eq!((spans(&run), run.counts()), (vec![(1, 9)], [1, 1, 0, 1]), "{events:?}");
+    }
+}
+
 /// Before Linux 6.5, a request begins when it is inserted into a queue or issued.
 #[test]
 fn requests_without_a_start_are_told_apart_too() {

@@ -197,6 +197,12 @@ impl Span {
         })
     }
 
+    /// Makes all samples with a key belong to one span, because the caller knows that they do.
+    pub fn of_one_span(mut self) -> Span {
+        self.inputs.iter_mut().flat_map(|input| &mut input.steps).for_each(|step| step.belongs = None);
+        self
+    }
+
     /// Returns the event type of the span. `inputs` are the event types of its inputs.
     pub fn event_type(&self, inputs: &[EventType]) -> Result<EventType, SpanError> {
         let chain = if self.spec.stack == SpanStack::End { SpanPart::End } else { SpanPart::Begin };

@@ -122,19 +122,19 @@ impl Engine {
         emit: &mut dyn FnMut(&[u8]) -> Flow,
     ) -> Flow {
         let time = self.format.inputs[input].layout.time(record).unwrap_or(0);
-        let (last, is_only) = {
-            let mut places = self.open.places(key);
-            (places.next(), places.next().is_none())
-        };
-        let Some(last) = last else { return self.end(key, Which::Last, input, time, record, emit) };
+        let open = self.open.places(key).take(2).count();
+        if open == 0 {
+            self.end_unknown(key, time);
+            return Flow::Continue(());
+        }
         let is_unclear = self.unclear.contains(key);
-        let candidates = match is_only {
-            // No other span is open, so the sample needs no further evidence.
-            true => Candidates::One(last),
-            false => self.candidates(belongs, key, (input, record)),
-        };
         let is_met = |engine: &Engine, place| after.is_none_or(|after| engine.view_at(place, after));
-        let best = match candidates {
+        let best = match self.candidates(belongs, key, (input, record)) {
+            // The end of a span from before the run. While events are lost, what the open span lacks may be lost too.
+            Candidates::None if open == 1 && !is_unclear && self.lossy_rings == 0 => {
+                self.end_unknown(key, time);
+                return Flow::Continue(());
+            }
             Candidates::One(place) if !is_unclear && is_met(self, place) => {
                 return self.end(key, Which::At(place), input, time, record, emit);
             }

@@ -208,7 +208,7 @@ impl Engine {
         record: &[u8],
         emit: &mut dyn FnMut(&[u8]) -> Flow,
     ) -> Flow {
-        let Self { format, open, counts, .. } = self;
+        let Self { format, open, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
         // A sample that arrives late may be older than the open span. Then it belongs to an earlier span.
         let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
@@ -219,22 +219,27 @@ impl Engine {
             Which::First | Which::At(_) => None,
         };
         let Some(begin) = begin else {
-            counts.add_without_begin(1);
-            let dropped = self.missing.end(&self.missing_key(key), time);
-            self.count_missing(dropped);
+            self.end_unknown(key, time);
             return Flow::Continue(());
         };
         if self.lossy_rings != 0 {
             // Drop the span: the lost events may contain the true end of this begin, and the true begin of this end.
-            counts.add_dropped(1);
-            counts.add_lost(1);
+            self.counts.add_dropped(1);
+            self.counts.add_lost(1);
             self.add_gap_of(key.numbers(), &begin, time);
             self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
             return Flow::Continue(());
         }
-        counts.add_ended(1);
+        self.counts.add_ended(1);
         let (begin_record, notes) = begin.split();
         self.ended((key, notes), (begin.input, begin_record), (input, record), emit)
+    }
+
+    /// Counts an end whose begin is not known. It may be the end of a span that a loss dropped.
+    fn end_unknown(&mut self, key: &Key, time: u64) {
+        self.counts.add_without_begin(1);
+        let dropped = self.missing.end(&self.missing_key(key), time);
+        self.count_missing(dropped);
     }
 
     /// Delivers a span that has ended, if it is long enough and passes the filters. The begin and the end come with the
