@@ -25,8 +25,12 @@ const US: u64 = 1_000;
 type Event = (&'static str, u64, i64, &'static str);
 
 fn start(events: &[&'static str]) -> MadeRun {
+    start_selected("block-io", events)
+}
+
+fn start_selected(selector: &str, events: &[&'static str]) -> MadeRun {
     let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
-    let run = MadeRun::start(&BLOCK_IO, "block-io", &events);
+    let run = MadeRun::start(&BLOCK_IO, selector, &events);
     run.belongs(7, 7);
     run
 }
@@ -111,6 +115,19 @@ fn a_request_does_not_take_the_end_of_one_for_its_sector_from_before_the_run() {
         deliver(&mut run, &events);
         run.finish();
         assert_eq!((spans(&run), run.counts()), (vec![(1, 9)], [1, 1, 0, 1]), "{events:?}");
+    }
+}
+
+#[test]
+fn of_equal_requests_that_are_open_at_the_end_as_many_are_shown_as_there_are() {
+    let all = [1, 3, 5].map(|us| [(START, us, 8, "R"), (ISSUE, us + 1, 8, "R")]).concat();
+    let ends = [(COMPLETE, 7, 8, "R"), (COMPLETE, 9, 8, "R")];
+    for (ended, open) in [(0, vec![1, 3, 5]), (1, vec![3, 5]), (2, vec![5])] {
+        let mut run = start_selected("block-io/open/", &EVENTS);
+        deliver(&mut run, &[&all, &ends[..ended]].concat());
+        run.finish();
+        let expected: Vec<_> = open.into_iter().map(|begin| (begin, 0)).collect();
+        assert_eq!((spans(&run), run.ambiguous()), (expected, ended as u64));
     }
 }
 

@@ -46,12 +46,21 @@ pub struct MadeRun {
     pub delivered: Vec<MadeSpan>,
 }
 
-/// A delivered span: its process and thread, and when it began and ended, in ns.
+/// A delivered span: its process and thread, and when it began and ended, in ns. The end of an open span is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadeSpan {
     pub task: (i32, i32),
     pub begin: u64,
     pub end: u64,
+}
+
+impl MadeSpan {
+    fn of(event: &EventType, record: &[u8]) -> MadeSpan {
+        let Format::Span(format) = &event.format else { panic!() };
+        let span = Sample { event, record };
+        let time = |part| format.sample(part, span.raw()).map_or(0, |sample| sample.time());
+        MadeSpan { task: span.pid_tid(), begin: time(SpanPart::Begin), end: time(SpanPart::End) }
+    }
 }
 
 impl MadeEvent {
@@ -134,11 +143,8 @@ impl MadeRun {
             let (event, delivered) = (&self.event, &mut self.delivered);
             let _ = self.engine.sample(input, &record, &mut |record| {
                 let mut text = Vec::new();
+                delivered.push(MadeSpan::of(event, record));
                 let Format::Span(format) = &event.format else { panic!() };
-                let span = Sample { event, record };
-                let time = |part| format.sample(part, span.raw()).map_or(0, |sample| sample.time());
-                let (begin, end) = (time(SpanPart::Begin), time(SpanPart::End));
-                delivered.push(MadeSpan { task: span.pid_tid(), begin, end });
                 format.format.render(Sample { event, record }.raw(), &NoKernel, &mut text);
                 spans.push(String::from_utf8(text).unwrap());
                 Flow::Continue(())
@@ -147,9 +153,13 @@ impl MadeRun {
         spans
     }
 
-    /// Ends the run.
+    /// Ends the run. The source delivers the open spans now, if the selector has `open`.
     pub fn finish(&mut self) {
-        let _ = self.engine.finish(&mut |_| Flow::Continue(()));
+        let (event, delivered) = (&self.event, &mut self.delivered);
+        let _ = self.engine.finish(&mut |record| {
+            delivered.push(MadeSpan::of(event, record));
+            Flow::Continue(())
+        });
     }
 
     /// Returns the number of spans whose end was not seen.

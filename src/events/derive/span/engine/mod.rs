@@ -564,9 +564,6 @@ impl Derivation for Engine {
         }
         // These spans still count as open.
         while let Some((key, begin)) = self.open.take_oldest_with_key() {
-            if self.unclear.contains(&key) {
-                continue;
-            }
             let key = key.numbers();
             let (begin_record, notes) = begin.split();
             let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
