@@ -4,6 +4,7 @@ mod aggregators;
 mod copies;
 mod jobs;
 mod losses;
+mod unclear;
 
 use std::path::Path;
 

@@ -348,8 +348,7 @@ mod tests {
                 _ => sector,
             };
             let rwbs = i64::from_le_bytes(bytes);
-            let fields =
-                [("dev", 1), ("sector", sector), ("nr_sector", nr_sector), ("error", error), ("rwbs", rwbs)];
+            let fields = [("dev", 1), ("sector", sector), ("nr_sector", nr_sector), ("error", error), ("rwbs", rwbs)];
             spans.extend(run.spans(&[MadeSample { event, tid: 7, cpu: 0, time: ms * 1_000_000, fields: &fields }]));
         }
         let part = |line: &str, field: &str| -> Option<u64> {

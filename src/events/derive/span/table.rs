@@ -39,6 +39,8 @@ struct Slot {
     /// The span with the same key that was opened right before this span.
     below: u32,
     input: u16,
+    /// Whether nobody knows which of the open spans with the key a sample belongs to. Valid only for the last span of a key.
+    is_unclear: bool,
 }
 
 /// Where the table keeps an open span. The place is valid until a span is opened or closed.
@@ -121,8 +123,15 @@ impl OpenSpans {
             return (replaced, without_room + 1);
         }
         let hash = key.hash();
-        let slot =
-            Slot { key, record: record.into(), older: self.newest, newer: NONE, below: NONE, input: input as u16 };
+        let slot = Slot {
+            key,
+            record: record.into(),
+            older: self.newest,
+            newer: NONE,
+            below: NONE,
+            input: input as u16,
+            is_unclear: false,
+        };
         self.contents += contents;
         let at = self.put(slot);
         let slots = &self.slots;
@@ -178,8 +187,7 @@ impl OpenSpans {
     /// Returns the span with this key that was opened last.
     #[inline]
     pub fn last(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
-        let at = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
-        let slot = &self.slots[at as usize];
+        let slot = &self.slots[self.last_slot(key)? as usize];
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
     }
 
@@ -189,9 +197,26 @@ impl OpenSpans {
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
     }
 
+    #[inline]
+    fn last_slot(&self, key: &Key) -> Option<u32> {
+        self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key).copied()
+    }
+
     fn first_slot(&self, key: &Key) -> Option<u32> {
-        let top = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
-        Some(self.bottom(top))
+        Some(self.bottom(self.last_slot(key)?))
+    }
+
+    /// Notes that nobody knows which of the open spans with this key a sample belongs to. This holds until none of them is
+    /// open.
+    pub fn set_unclear(&mut self, key: &Key) {
+        if let Some(last) = self.last_slot(key) {
+            self.slots[last as usize].is_unclear = true;
+        }
+    }
+
+    /// Returns whether spans with this key are open, and nobody knows which of them a sample belongs to.
+    pub fn is_unclear(&self, key: &Key) -> bool {
+        self.last_slot(key).is_some_and(|last| self.slots[last as usize].is_unclear)
     }
 
     /// Returns the slot of the first span with a key. `top` must be the slot of the last span with this key.
@@ -204,6 +229,7 @@ impl OpenSpans {
         self.slots[at as usize].below = below;
         if below != NONE {
             let bottom = self.bottom(below);
+            self.slots[at as usize].is_unclear = self.slots[below as usize].is_unclear;
             self.above.resize(self.slots.len(), NONE);
             self.above[below as usize] = at;
             self.above[at as usize] = bottom;
@@ -212,9 +238,8 @@ impl OpenSpans {
 
     /// Returns where the spans with this key are, the last one first.
     pub fn places(&self, key: &Key) -> impl Iterator<Item = Place> + use<'_> {
-        let last = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key).copied();
         let below = |&at: &u32| Some(self.slots[at as usize].below).filter(|&below| below != NONE);
-        std::iter::successors(last, below).map(Place)
+        std::iter::successors(self.last_slot(key), below).map(Place)
     }
 
     /// Returns the span at a place.
@@ -317,6 +342,7 @@ impl OpenSpans {
             below => {
                 *entry.get_mut() = below;
                 self.above[below as usize] = self.above[at as usize];
+                self.slots[below as usize].is_unclear = self.slots[at as usize].is_unclear;
             }
         }
         Some(self.take(at))
@@ -385,8 +411,15 @@ impl OpenSpans {
 
     /// Removes a slot from the order of opening, and returns its span.
     fn take(&mut self, at: u32) -> OpenSpan<Box<[u8]>> {
-        let unused =
-            Slot { key: Key::One(0), record: Box::default(), older: NONE, newer: NONE, below: self.unused, input: 0 };
+        let unused = Slot {
+            key: Key::One(0),
+            record: Box::default(),
+            older: NONE,
+            newer: NONE,
+            below: self.unused,
+            input: 0,
+            is_unclear: false,
+        };
         let slot = std::mem::replace(&mut self.slots[at as usize], unused);
         self.unused = at;
         match slot.older {
@@ -406,6 +439,8 @@ impl OpenSpans {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -494,14 +529,14 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a list of keys and numbers, the oldest span first.
+        /// The model is a list of keys and numbers, the oldest span first, and of keys that are unclear.
         #[test]
         fn the_ends_of_each_chain_are_those_of_a_naive_list(
-            steps in prop::collection::vec((0..5u8, 0..3i64), 0..100),
+            steps in prop::collection::vec((0..6u8, 0..3i64), 0..100),
             max in 1..8usize,
         ) {
             let mut open = OpenSpans::new(max as u32, Nesting::Nested, &Budget::unlimited());
-            let mut model = Vec::<(i64, u8)>::new();
+            let (mut model, mut unclear) = (Vec::<(i64, u8)>::new(), HashSet::new());
             let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
             for (at, &(step, key)) in (0..).zip(&steps) {
                 let with_key = Key::One(key as u64);
@@ -509,16 +544,22 @@ mod tests {
                 let last = model.iter().rposition(|&(other, _)| other == key);
                 prop_assert_eq!(open.first(&with_key).map(|span| span.record[8]), first.map(|at| model[at].1));
                 prop_assert_eq!(open.last(&with_key).map(|span| span.record[8]), last.map(|at| model[at].1));
+                prop_assert_eq!(open.is_unclear(&with_key), unclear.contains(&key));
                 match step {
                     0 | 1 => {
                         if model.len() == max {
                             model.remove(0);
+                            unclear.retain(|key| model.iter().any(|(other, _)| other == key));
                         }
                         model.push((key, at));
                         open.open(with_key, 0, &[0, 0, 0, 0, 0, 0, 9, 0, at]);
                     }
                     2 => prop_assert_eq!(number(open.close(&with_key)), last.map(|at| model.remove(at).1)),
                     3 => prop_assert_eq!(number(open.close_first(&with_key)), first.map(|at| model.remove(at).1)),
+                    4 => {
+                        open.set_unclear(&with_key);
+                        unclear.extend(first.map(|_| key));
+                    }
                     _ => {
                         // The second span from the last one.
                         let place = open.places(&with_key).nth(1);
@@ -527,6 +568,7 @@ mod tests {
                         prop_assert_eq!(number(closed), second.map(|at| model.remove(at).1));
                     }
                 }
+                unclear.retain(|key| model.iter().any(|(other, _)| other == key));
                 prop_assert_eq!(open.len(), model.len() as u64);
             }
         }

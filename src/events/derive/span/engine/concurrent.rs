@@ -4,46 +4,16 @@
 //! ended when.
 
 use perf_prof_format::spec::Nesting;
-use rustc_hash::FxHashSet;
 
 use super::{Engine, Which};
 use crate::{
-    derive::span::{
-        Action, Belongs, OpenCondition,
-        key::Key,
-        table::{OpenSpans, Place},
-    },
+    derive::span::{Action, Belongs, OpenCondition, key::Key, table::Place},
     event::{Flow, PartView, SpanCounts, SpanSamples, SpanView},
 };
 
 /// The maximum number of open spans that a sample is compared with. Of more spans with one key, nobody knows which one is
 /// meant, so a recording with very many costs little time.
 const MOST: usize = 64;
-
-/// The keys with open spans that cannot be told apart.
-#[derive(Debug, Default)]
-pub(super) struct UnclearKeys(FxHashSet<[u64; 2]>);
-
-impl UnclearKeys {
-    pub fn contains(&self, key: &Key) -> bool {
-        !self.0.is_empty() && self.0.contains(&key.numbers())
-    }
-
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn add(&mut self, key: &Key) {
-        self.0.insert(key.numbers());
-    }
-
-    /// Forgets the key if no span with it is open.
-    fn update(&mut self, key: &Key, open: &OpenSpans) {
-        if self.contains(key) && !open.is_open(key) {
-            self.0.remove(&key.numbers());
-        }
-    }
-}
 
 /// The open spans that a sample may belong to.
 enum Candidates {
@@ -65,7 +35,6 @@ impl Engine {
     ) -> Flow {
         let step = &self.span.inputs[input].steps[at];
         let (action, after) = (step.action, step.after);
-        self.unclear.update(key, &self.open);
         if action == Action::Begin {
             self.begin_beside(key, (input, record));
             return Flow::Continue(());
@@ -81,7 +50,7 @@ impl Engine {
             Candidates::None => return Flow::Continue(()),
             Candidates::One(place) => place,
             Candidates::Several(best) => {
-                self.unclear.add(key);
+                self.open.set_unclear(key);
                 best
             }
         };
@@ -90,10 +59,7 @@ impl Engine {
                 let without_room = self.open.note_at(place, (input, at), record, keep);
                 self.drop_without_room(without_room);
             }
-            Action::Discard => {
-                self.counts.add_dropped(self.open.close_at(place).map_or(0, |_| 1));
-                self.unclear.update(key, &self.open);
-            }
+            Action::Discard => self.counts.add_dropped(self.open.close_at(place).map_or(0, |_| 1)),
             _ => {}
         }
         Flow::Continue(())
@@ -105,7 +71,6 @@ impl Engine {
         self.counts.add_opened(1);
         self.count_lost_before(key, time);
         while let Some(begin) = self.first_overdue(key, time).and_then(|place| self.open.close_at(place)) {
-            self.unclear.update(key, &self.open);
             self.drop_ended(key, Some(begin), time, SpanCounts::add_unended);
         }
         let (_, without_room) = self.open.open_nested(key.clone(), input, record, Nesting::Nested);
@@ -127,7 +92,7 @@ impl Engine {
             self.end_unknown(key, time);
             return Flow::Continue(());
         }
-        let is_unclear = self.unclear.contains(key);
+        let is_unclear = self.open.is_unclear(key);
         let is_met = |engine: &Engine, place| after.is_none_or(|after| engine.view_at(place, after));
         let best = match self.candidates(belongs, key, (input, record)) {
             // The end of a span from before the run. While events are lost, what the open span lacks may be lost too.
@@ -145,8 +110,7 @@ impl Engine {
         let oldest = || self.open.places(key).take(MOST).filter(|&place| is_met(self, place)).last();
         let dropped = best.or_else(oldest);
         if let Some(begin) = dropped.and_then(|dropped| self.open.close_at(dropped)) {
-            self.unclear.add(key);
-            self.unclear.update(key, &self.open);
+            self.open.set_unclear(key);
             self.drop_ended(key, Some(begin), time, SpanCounts::add_ambiguous);
         }
         Flow::Continue(())

@@ -11,7 +11,7 @@ use perf_prof_format::{
     spec::{Nesting, OpenAtEnd},
 };
 
-use self::{concurrent::UnclearKeys, missing::OfThreads};
+use self::missing::OfThreads;
 use super::{
     Action, Change, Filters, Keep, OpenCondition, Span, Step,
     flushes::Flushes,
@@ -53,8 +53,6 @@ pub(super) struct Engine {
     runs: Option<Runs>,
     scheduler: Scheduler,
     flushes: Flushes,
-    /// The keys of spans that cannot be told apart.
-    unclear: UnclearKeys,
     /// The waits for flushes that were dropped, because nobody knows which of them have ended.
     missing_waits: Missing,
     /// Finds open spans that should have ended. `None` for spans that may stay open for long.
@@ -130,7 +128,6 @@ impl Engine {
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
             flushes: Flushes::default(),
-            unclear: UnclearKeys::default(),
             missing_waits: Missing::new(Lifetime::Any),
             overdue: misses_ends.then(Overdue::default),
             counts,
@@ -520,7 +517,6 @@ impl Derivation for Engine {
         self.ahead.clear();
         self.scheduler.clear();
         self.flushes.lost();
-        self.unclear.clear();
         self.runs.iter_mut().for_each(Runs::clear);
     }
 
