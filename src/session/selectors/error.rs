@@ -20,6 +20,14 @@ pub enum SourceError {
         /// The names of this machine's PMUs.
         pmus: Vec<String>,
     },
+    /// A system call is selected like a PMU.
+    #[error("{name} is a system call, and its options belong to the source of system calls: write {instead}")]
+    SystemCall {
+        /// The name of the system call.
+        name: String,
+        /// The selector that may have been meant.
+        instead: String,
+    },
     /// The event does not accept this term.
     #[error("{event}: unknown term `{term}`{}; it accepts {}", did_you_mean_aside(near), known.join(", "))]
     Term {

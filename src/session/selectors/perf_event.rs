@@ -6,7 +6,10 @@ use perf_prof_format::{
     spec::{NamedEvent, Rate, Term, named_event, number, similar_names, terms},
 };
 
-use super::{FREQUENCY, Machine, Source, SourceError, add_registers, options, pmu};
+use super::{
+    FREQUENCY, Machine, Source, SourceError, add_registers, options, pmu,
+    system_calls::{call_with_options, is_system_call},
+};
 
 /// A perf event that is a separate source in the C implementation.
 const PAGE_FAULTS: &str = "page-faults";
@@ -39,6 +42,9 @@ pub(super) fn source(name: &str, option: Option<&str>, machine: &dyn Machine) ->
     let Some(found) = machine.pmu(name)? else {
         let name = name.to_owned();
         return Err(match option {
+            Some(option) if is_system_call(&name) => {
+                SourceError::SystemCall { instead: call_with_options(&name, option), name }
+            }
             Some(_) => SourceError::NoPmu { name, pmus: machine.pmus() },
             None => SourceError::Unknown { name },
         });

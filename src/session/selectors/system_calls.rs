@@ -40,6 +40,15 @@ pub fn is_system_call(name: &str) -> bool {
     system_calls::number(ARCH, name).is_some()
 }
 
+/// Returns the selector of a system call with these options, or with this filter.
+pub(super) fn call_with_options(name: &str, option: &str) -> String {
+    let is_filter = option.contains(['<', '>', '!', '&', '(', '~']) || option.contains("==");
+    match is_filter {
+        true => format!("'{SYSTEM_CALLS}/name == \"{name}\" && {option}/'"),
+        false => format!("'{SYSTEM_CALLS}/name={name},{option}/'"),
+    }
+}
+
 /// Returns the name of a system call, if the selector consists only of this name. Names of other events take
 /// precedence. An event in a group is never a system call.
 fn system_call(event: &EventSpec) -> Option<String> {

@@ -160,6 +160,8 @@ fn pmus_and_their_terms() {
             "cpu/event=x/",
             "nothing/event=1/",
             "nothing",
+            "fsync/min=1ms/",
+            "fsync/ret < 0/",
             "cycles/event=1/",
             "cycles/period=0/",
         ],
@@ -174,6 +176,8 @@ fn pmus_and_their_terms() {
             error: cpu: `x` is not a valid value of event: it has to be a number such as 12 or 0x1f
             error: there is no PMU nothing; this machine has the PMUs cpu, uncore
             error: unknown event nothing
+            error: fsync is a system call, and its options belong to the source of system calls: write 'syscall/name=fsync,min=1ms/'
+            error: fsync is a system call, and its options belong to the source of system calls: write 'syscall/name == "fsync" && ret < 0/'
             error: cycles: unknown term `event`; it accepts period, freq, name
             error: cycles: `0` is not a valid value of period: it has to be a number above 0"#]],
     );
