@@ -26,10 +26,14 @@ use super::needs_bpf;
 use crate::harness::{
     capture::EVENTS,
     machine::{Need, needs},
+    seccomp::refuse_in_this_thread,
     task::{allowed_cpus, gettid, pin},
 };
 
 const NAME: &str = "sys_enter_getpgid";
+
+/// The command of bpf(2) that copies the rows of a table.
+pub const BPF_MAP_LOOKUP_BATCH: u32 = 24;
 
 /// Loads and attaches a histogram of the arguments of getpgid(), by thread.
 fn table() -> TableInKernel {
@@ -91,6 +95,35 @@ fn a_reading_in_place_leaves_to_the_next_one_what_comes_later() {
     call(5..7);
     assert_eq!(of_thread(table.read()), expected(5..7), "the new table has nothing of before");
     assert_eq!(of_thread(table.read_in_place()), Distribution::default());
+}
+
+/// The kernel lets no thread with a filter copy a table.
+#[test]
+fn a_reading_that_fails_after_its_exchange_leaves_its_events_to_the_next_one() {
+    needs_bpf();
+    let (mut table, tid) = (table(), gettid());
+    for in_place in [false, true] {
+        call(1..100);
+        let failed = thread::scope(|scope| {
+            let refused = scope.spawn(|| {
+                refuse_in_this_thread(libc::SYS_bpf, Some(BPF_MAP_LOOKUP_BATCH));
+                table.read().unwrap_err().errno()
+            });
+            refused.join().unwrap()
+        });
+        assert_eq!(failed, libc::EPERM);
+        call(200..300);
+        let mut found = Distribution::default();
+        if !in_place {
+            // The first one has what the table had before the exchange.
+            add(&mut found, table.read(), tid);
+            assert_eq!(found, expected(1..100));
+        }
+        add(&mut found, table.read_in_place(), tid);
+        assert_eq!(found, expected((1..100).chain(200..300)));
+        add(&mut found, table.read(), tid);
+        assert_eq!(found.count, 199);
+    }
 }
 
 /// Each reading copies rows to which another thread adds at this moment.

@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
-use super::{counts, needs_bpf, run};
+use super::{counts, needs_bpf, readings::BPF_MAP_LOOKUP_BATCH, run};
 use crate::harness::{
     counting::{CALL, objects, words},
     machine::{Need, needs, skip},
     run::{said, stdout, tested_program},
     script::Run,
+    seccomp,
 };
 
 #[test]
@@ -25,6 +26,24 @@ fn without_the_right_to_use_bpf_the_result_is_the_same() {
     let why =
         format!("{CALL}: in perf-prof, because perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON");
     assert!(said.contains(&why), "{said}");
+}
+
+/// A security module or a profile of a container may forbid to read a table.
+#[test]
+fn a_table_that_cannot_be_read_says_that_events_are_missing() {
+    needs_bpf();
+    let mut command = Command::new(tested_program());
+    command.args(["top", CALL, "--json", "--"]).args(words(100, 1, 0));
+    seccomp::refuse(&mut command, libc::SYS_bpf, Some(BPF_MAP_LOOKUP_BATCH));
+    let output = command.output().unwrap();
+    let total = objects(&stdout(&output)).pop().unwrap();
+    assert_eq!((&total["partial"], &total["damaged"]), (&true.into(), &false.into()), "{total}");
+    let said = said(&output);
+    assert!(said.contains("a table in the kernel cannot be read: bpf BPF_MAP_LOOKUP_BATCH: "), "{said}");
+    assert!(
+        said.contains("what it has added up since its last reading is missing") && !said.contains("nothing is lost"),
+        "{said}"
+    );
 }
 
 #[test]

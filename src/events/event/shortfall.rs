@@ -20,6 +20,8 @@ pub struct Shortfall {
     pub throttled: u64,
     /// Whether the recording is damaged or truncated. The number of missing events is then unknown.
     pub damaged: bool,
+    /// A table in the kernel could not be read at the end, so the number of missing events is unknown.
+    pub unread: bool,
     /// The number of scheduler events that were not delivered, although no loss was reported.
     pub unseen: u64,
     /// The number of spans, of all tasks, whose end was not seen, although no loss was reported.
@@ -79,9 +81,9 @@ impl Shortfall {
     /// Returns what is missing so far in events; `None` if nothing is.
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
-        let damaged = stats.is_damaged();
-        let is_complete = (lost, unattributed, throttled, damaged) == (0, 0, 0, false);
-        (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, ..Shortfall::default() })
+        let (damaged, unread) = (stats.is_damaged(), stats.has_unread());
+        let is_complete = (lost, unattributed, throttled, damaged, unread) == (0, 0, 0, false, false);
+        (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, unread, ..Shortfall::default() })
     }
 
     /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged, records may be missing at
@@ -94,6 +96,7 @@ impl Shortfall {
             unattributed: more(|of| of.unattributed),
             throttled: more(|of| of.throttled),
             damaged: self.damaged,
+            unread: self.unread,
             unseen: more(|of| of.unseen),
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
@@ -104,7 +107,7 @@ impl Shortfall {
             cpus_without_idle_events: self.cpus_without_idle_events.clone(),
         };
         let counts = [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps];
-        (since.damaged || counts.iter().any(|&count| count != 0)).then_some(since)
+        (since.damaged || since.unread || counts.iter().any(|&count| count != 0)).then_some(since)
     }
 
     /// Returns a text of the tasks with the most missing time or gaps, and the number of other tasks: `40 of make/12 (at
@@ -151,6 +154,9 @@ impl Shortfall {
         }
         if self.damaged {
             reasons.push("a part of the recording cannot be read".to_owned());
+        }
+        if self.unread {
+            reasons.push("a table in the kernel cannot be read".to_owned());
         }
         if self.without_room != 0 {
             reasons.push(counted(

@@ -32,6 +32,8 @@ pub struct Stats {
     /// How many processes found that records are missing, because the recording is damaged or truncated. Several processes
     /// may find the same damage.
     damaged: AtomicU64,
+    /// Whether a table in the kernel could not be read at the end of the run.
+    unread: AtomicBool,
     /// The number of samples of perf-prof's own threads. These samples are not delivered.
     own: Arc<AtomicU64>,
     /// The kernel's own counts of lost samples, as they were last read.
@@ -72,6 +74,7 @@ impl Stats {
             unattributed: 0.into(),
             throttled: 0.into(),
             damaged: 0.into(),
+            unread: false.into(),
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
@@ -205,6 +208,21 @@ impl Stats {
         self.damaged.load(Relaxed) != 0
     }
 
+    /// Notes that a table in the kernel could not be read, so that what it has added up is missing.
+    pub fn note_unread(&self) {
+        self.unread.store(true, Relaxed);
+    }
+
+    /// Returns whether a table in the kernel could not be read.
+    pub fn has_unread(&self) -> bool {
+        self.unread.load(Relaxed)
+    }
+
+    /// Returns whether events are missing whose number is unknown.
+    pub fn lacks_events(&self) -> bool {
+        self.is_damaged() || self.has_unread()
+    }
+
     /// Sets the kernel's own counts of lost samples. `None` changes nothing.
     pub fn set_kernel_counts(&self, counts: Option<LossCounts>) {
         if let (Some(counts), Ok(mut kernel)) = (counts, self.kernel.lock()) {
@@ -251,6 +269,7 @@ impl Stats {
         let in_kernel = self.in_kernel.iter().flat_map(|counts| [&counts.added, &counts.missed]);
         self.summed().chain(in_kernel).for_each(|count| count.store(0, Relaxed));
         self.spans.iter().for_each(|span| *span.incomplete() = Default::default());
+        self.unread.store(false, Relaxed);
         if let Ok(mut kernel) = self.kernel.lock() {
             *kernel = None;
         }

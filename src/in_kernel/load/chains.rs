@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     os::fd::{AsFd, AsRawFd},
+    sync::Arc,
 };
 
 use perf_prof_events::event::AddressChain;
@@ -71,14 +72,14 @@ impl ChainMaps {
         self.before.bytes()
     }
 
-    /// Replaces the hash of segments by an empty one, and returns its segments. Waits until no program uses the old hash.
-    pub fn exchange(&mut self, empty: Map) -> Result<Segments, CallError> {
-        read(&*self.slot.exchange(empty)?)
+    /// Replaces the hash of segments by an empty one, and returns the old hash. Waits until no program uses it.
+    pub fn exchange(&mut self, empty: Map) -> Result<Arc<Map>, CallError> {
+        self.slot.exchange(empty)
     }
 
-    /// Returns the segments that are in the hash now.
-    pub fn segments(&self) -> Result<Segments, CallError> {
-        read(self.slot.inner())
+    /// Returns the hash of segments that programs fill.
+    pub fn in_use(&self) -> &Map {
+        self.slot.inner()
     }
 
     /// Returns the chains of these rows. Keeps the segments for the next reading.
@@ -103,8 +104,9 @@ pub fn hash(rows: u32) -> Result<Map, CallError> {
     })
 }
 
-fn read(hash: &Map) -> Result<Segments, CallError> {
+/// Reads the segments in these hashes.
+pub fn read<'a>(mut hashes: impl Iterator<Item = &'a Map>) -> Result<Segments, CallError> {
     let mut segments = Segments::default();
-    hash.for_each(|key, value| segments.add(key, value))?;
+    hashes.try_for_each(|hash| hash.for_each(|key, value| segments.add(key, value)))?;
     Ok(segments)
 }

@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::Arc,
 };
 
 use perf_prof_events::{aggregate::Amount, event::AddressChain};
@@ -92,6 +93,8 @@ pub struct TableInKernel {
     chains: Option<ChainMaps>,
     /// The rows of the last reading, if the table has stayed in use since.
     known: KnownRows,
+    /// The table that was taken out of its slot and is not read yet.
+    taken: Option<Taken>,
     room: Room,
     page: CounterPage,
     /// The counters at the last reading.
@@ -109,6 +112,21 @@ pub struct TableInKernel {
     read_gaps: ReadGaps,
     /// The open spans. Only programs use this map.
     open: Option<Map>,
+}
+
+/// A table that no program fills any more.
+#[derive(Debug)]
+struct Taken {
+    rows: Arc<Map>,
+    /// The segments of its call chains; `None` if there are none, or if they could not be taken out.
+    segments: Option<Arc<Map>>,
+}
+
+/// Whether the table that programs fill is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InUse {
+    Read,
+    NotRead,
 }
 
 /// How many events a task misses.
@@ -250,7 +268,8 @@ impl TableInKernel {
     /// reading, in bytes.
     pub fn bytes(&self) -> usize {
         let of_chains = self.chains.as_ref().map_or(0, ChainMaps::kept_bytes);
-        self.slot.inner().entries() as usize * bytes_of_row(&self.shape) + self.known.bytes() + of_chains
+        let entries = self.slot.inner().entries() + self.taken.as_ref().map_or(0, |taken| taken.rows.entries());
+        entries as usize * bytes_of_row(&self.shape) + self.known.bytes() + of_chains
     }
 
     /// Returns the memory of the open spans in the kernel, in bytes.
@@ -319,72 +338,92 @@ impl TableInKernel {
     }
 
     /// Returns everything that was added up since the previous reading. Waits until no program uses the old table. This
-    /// takes about 10 ms, or longer on a busy machine.
+    /// takes about 10 ms, or longer on a busy machine. If the reading fails, the next one has what is missing.
     pub fn read(&mut self) -> Result<Reading, CallError> {
+        if self.taken.is_none() {
+            self.take_out()?;
+        }
+        self.reading(InUse::NotRead)
+    }
+
+    /// Returns what was added up since the previous reading. Does not exchange the table, so it waits for no program.
+    /// Events that happen during this reading and are missing in it are in the next reading, and all of them if this reading
+    /// fails.
+    pub fn read_in_place(&mut self) -> Result<Reading, CallError> {
+        self.reading(InUse::Read)
+    }
+
+    /// Takes the table out of its slot, and puts an empty one there.
+    fn take_out(&mut self) -> Result<(), CallError> {
         let entries = self.slot.inner().entries();
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
         let empty = hash(&self.shape, entries)?;
         let no_segments = self.chains.as_ref().map(|_| chains::hash(entries)).transpose()?;
         let begun = self.counters();
-        let full = self.slot.exchange(empty)?;
+        let rows = self.slot.exchange(empty)?;
         self.begun = begun;
+        let taken = self.taken.insert(Taken { rows, segments: None });
         // The rows were exchanged first. So the segments of their chains are in the hash that is taken now, or in the
         // previous one.
-        let chains = self.chains.as_mut().zip(no_segments);
-        let segments = chains.map(|(chains, empty)| chains.exchange(empty)).transpose()?;
-        self.reading(Some(&full), segments)
+        if let Some((chains, empty)) = self.chains.as_mut().zip(no_segments) {
+            taken.segments = Some(chains.exchange(empty)?);
+        }
+        Ok(())
     }
 
-    /// Returns what was added up since the previous reading. Does not exchange the table, so it waits for no program.
-    /// Events that happen during this reading and are missing in it are in the next reading.
-    pub fn read_in_place(&mut self) -> Result<Reading, CallError> {
-        self.reading(None, None)
-    }
-
-    /// Reads a table that was taken out, and its segments. `None` stands for the table and the segments in use.
-    fn reading(&mut self, table: Option<&Map>, segments: Option<Segments>) -> Result<Reading, CallError> {
+    /// Reads the table that was taken out, if there is one, and the table in use if `in_use` says so. A reading that fails
+    /// changes nothing.
+    fn reading(&mut self, in_use: InUse) -> Result<Reading, CallError> {
         let now = self.counters();
-        let before = std::mem::replace(&mut self.read, now);
-        let since = difference(&self.read, &before);
-        let rows = match table {
-            Some(table) => {
-                let rows = self.rows_since(table, |_, _| {});
-                // The table that is in use now has none of the known rows.
-                self.known = KnownRows::default();
-                rows?
-            }
-            None => {
-                let mut found = KnownRows::new(self.shape.key_bytes, self.shape.value_bytes);
-                let rows = self.rows_since(self.slot.inner(), |key, value| found.add(key, value))?;
-                self.known = found;
-                rows
-            }
-        };
+        let since = difference(&now, &self.read);
+        let (mut rows, none) = (Vec::new(), KnownRows::default());
+        let mut found = KnownRows::new(self.shape.key_bytes, self.shape.value_bytes);
+        if let Some(taken) = &self.taken {
+            self.rows_since(&taken.rows, &self.known, |row, _, _| rows.extend(row))?;
+        }
+        if in_use == InUse::Read {
+            // The known rows are those of the table that was taken out.
+            let known = if self.taken.is_some() { &none } else { &self.known };
+            self.rows_since(self.slot.inner(), known, |row, key, value| {
+                rows.extend(row);
+                found.add(key, value);
+            })?;
+        }
         // Read the segments after the rows: a program adds the segments of a chain before the row.
-        let segments = match (segments, &self.chains) {
-            (None, Some(chains)) => Some(chains.segments()?),
-            (segments, _) => segments,
-        };
-        let chains = match (&mut self.chains, segments) {
-            (Some(maps), Some(segments)) => maps.chains(&rows, segments),
-            _ => HashMap::new(),
-        };
+        let segments = self.segments(in_use)?;
+        self.read = now;
+        self.known = found;
+        self.taken = None;
+        let chains = self.chains.as_mut().map_or_else(HashMap::new, |maps| maps.chains(&rows, segments));
         let (refused_amount, refused) = (self.shape.refused(&since), since.refused);
         let added = refused + rows.iter().map(|row| row.count).sum::<u64>();
         Ok(Reading { rows, chains, refused, refused_amount, added, own: since.own })
     }
 
-    /// Returns what was added to the rows of a table since the last reading. Calls `found` with each key and value.
-    fn rows_since(&self, table: &Map, mut found: impl FnMut(&[u8], &[u8])) -> Result<Vec<Row>, CallError> {
-        let (mut rows, mut known) = (Vec::new(), self.known.finder());
+    /// Reads the segments of the table that was taken out, and those in use if `in_use` says so, or if they could not be
+    /// taken out.
+    fn segments(&self, in_use: InUse) -> Result<Segments, CallError> {
+        let taken = self.taken.as_ref().and_then(|taken| taken.segments.as_deref());
+        let used = self.chains.as_ref().filter(|_| in_use == InUse::Read || taken.is_none()).map(ChainMaps::in_use);
+        chains::read(taken.into_iter().chain(used))
+    }
+
+    /// Calls `found` with what was added to each row of a table since the last reading, and with the key and the value of the
+    /// row. `known` are the rows of that reading.
+    fn rows_since(
+        &self,
+        table: &Map,
+        known: &KnownRows,
+        mut found: impl FnMut(Option<Row>, &[u8], &[u8]),
+    ) -> Result<(), CallError> {
+        let mut known = known.finder();
         table.for_each(|key, value| {
-            rows.extend(match known.value(key) {
+            let row = match known.value(key) {
                 Some(before) => self.shape.row_since(key, value, before),
                 None => Some(self.shape.row(key, value)),
-            });
-            found(key, value);
-        })?;
-        Ok(rows)
+            };
+            found(row, key, value);
+        })
     }
 
     /// Returns the file descriptors that keep the programs attached.
@@ -465,6 +504,7 @@ impl Maps {
             slot,
             chains,
             known: KnownRows::default(),
+            taken: None,
             room,
             page,
             read,

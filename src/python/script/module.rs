@@ -380,10 +380,10 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
-            let (incomplete, is_damaged) = (span.incomplete().clone(), run.stats.is_damaged());
+            let (incomplete, lacks_events) = (span.incomplete().clone(), run.stats.lacks_events());
             row.set_item(
                 "partial",
-                is_damaged || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0,
+                lacks_events || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0,
             )?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();
             let tasks = tasks.map(|IncompleteTask { tid, comm, gaps, .. }| (tid, (comm, gaps)));

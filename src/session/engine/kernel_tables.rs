@@ -207,8 +207,7 @@ impl KernelTables {
             self.clock.compare();
         }
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
-        let mut refused = Vec::new();
-        let mut last_event = None;
+        let (mut refused, mut failure, mut last_event) = (Vec::new(), None, None);
         let of_tasks = self.selected.missed().saturating_sub(self.missed_by_tasks);
         let before: Vec<u64> = self.tables.iter().map(|table| table.in_kernel.missed()).collect();
         let readings = together(&mut self.tables, |table| match which {
@@ -237,13 +236,12 @@ impl KernelTables {
                             count_spans(counts, in_kernel.spans_since(), added);
                             match in_kernel.gaps_since() {
                                 Ok(gaps) => count_gaps(counts, (span, context), &gaps),
-                                Err(error) => report(&mut self.has_failed, &error),
+                                Err(error) => failure = failure.or(Some(error)),
                             }
                         }
                     }
                     if in_kernel.has_chains() {
-                        let clock = self.clock;
-                        self.unnamed.push(UnnamedRows { target: *target, rows, chains, clock });
+                        self.unnamed.push(UnnamedRows { target: *target, rows, chains, clock: self.clock });
                     } else {
                         of_targets[*target].extend(rows);
                     }
@@ -251,15 +249,31 @@ impl KernelTables {
                         refused.push((*target, Others { keys: events, amount: refused_amount }));
                     }
                 }
-                Err(error) => report(&mut self.has_failed, &error),
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
+        self.report(failure, which, stats);
         self.hand_over(of_targets);
         let _held = fork_lock::hold();
         for (target, others) in refused {
             self.targets[target].lock().unwrap_or_else(PoisonError::into_inner).add_others(&others);
         }
         self.note_memory();
+    }
+
+    /// Reports the first error of reading a table, and an error at the end of the run.
+    fn report(&mut self, error: Option<CallError>, which: Which, stats: &Stats) {
+        let Some(error) = error else { return };
+        if which == Which::Last {
+            stats.note_unread();
+            output::say_lost(format_args!(
+                "a table in the kernel cannot be read: {error}; what it has added up since its last reading is missing"
+            ));
+        } else if !std::mem::replace(&mut self.has_failed, true) {
+            output::say(format_args!(
+                "a table in the kernel cannot be read yet: {error}; nothing is lost, because perf-prof reads it again later"
+            ));
+        }
     }
 
     /// Returns whether keys contain call chains. To name these call chains, the context needs the side-band records up
@@ -362,13 +376,4 @@ fn hand_over(table: &mut Groups, rows: &[Row], budget: Option<&Budget>) {
     }
     rows.iter().for_each(|row| read.add_amount(&row.key, &row.amount));
     table.merge(&read);
-}
-
-/// Reports the first error of reading a table. The rows of this table are not lost: a later reading gets them.
-fn report(has_failed: &mut bool, error: &CallError) {
-    if !std::mem::replace(has_failed, true) {
-        output::say(format_args!(
-            "a table in the kernel cannot be read yet: {error}; nothing is lost, because perf-prof reads it again later"
-        ));
-    }
 }
