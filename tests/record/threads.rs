@@ -1,11 +1,15 @@
 //! Recordings in a directory, written by several threads.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::harness::{
+    calls::WORKLOAD,
+    counting::objects,
     machine::{Need, needs},
-    recorder::{CALL, RecordRun, perf, record, record_calls},
-    run::tested_program,
+    recorder::{CALL, RecordRun, await_events, command, finished, perf, record, record_calls},
+    run::{perf_prof, stdout, tested_program},
+    task::allowed_cpus,
+    wait::Killed,
 };
 
 fn files(recorded: &RecordRun) -> Vec<String> {
@@ -40,6 +44,37 @@ fn perf_reads_the_directory_in_the_order_of_time() {
         assert!(times.lines().map(|line| line.trim().trim_end_matches(':').parse::<f64>().unwrap()).is_sorted());
         assert!(recorded.perf(&["buildid-list"]).contains("[kernel.kallsyms]"));
         assert!(recorded.perf(&["report", "--stdio"]).contains("Samples:"));
+    }
+}
+
+/// The recorder is stopped while a task fills a ring, so that the end of its calls is lost, and no later record says so.
+#[test]
+fn what_was_recorded_before_a_loss_at_the_end_of_a_ring_is_kept() {
+    needs([Need::Tracefs]);
+    let cpu = allowed_cpus()[0].to_string();
+    for form in [&[][..], &["--threads"]] {
+        let mut traced = Command::new("taskset");
+        traced.args(["-c", &cpu]).arg(std::env::current_exe().unwrap());
+        traced.args([WORKLOAD, "wait-for-input", "calls", "20000"]).stdin(Stdio::piped());
+        let mut traced = Killed(traced.spawn().unwrap());
+        let (dir, pid) = (tempfile::tempdir().unwrap(), traced.0.id().to_string());
+        let mut recorder = command(&dir, &[&["-e", "syscall", "-m", "64", "-p", &pid][..], form].concat());
+        let recorder = recorder.stderr(Stdio::piped()).spawn().unwrap();
+        await_events(&recorder, &dir.path().join("perf.data"));
+        // SAFETY: the process is a child that was not waited for.
+        let signal = |signal| assert_eq!(unsafe { libc::kill(recorder.id() as i32, signal) }, 0);
+        signal(libc::SIGSTOP);
+        drop(traced.0.stdin.take());
+        traced.0.wait().unwrap();
+        signal(libc::SIGCONT);
+        let output = recorder.wait_with_output().unwrap();
+        let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+        assert!(recorded.said_number("lost") > 1000, "{}", recorded.said);
+        let calls = ["top", "syscall/name=getpgid/", "--json", "--input"];
+        let top = perf_prof(&calls).arg(recorded.path()).output().unwrap();
+        let total = objects(&stdout(&top)).pop().unwrap();
+        assert_eq!(total["partial"], true, "{form:?} {total}");
+        assert!(total["events"].as_u64() > Some(100), "{form:?} {total}");
     }
 }
 
@@ -136,12 +171,12 @@ fn an_existing_recording_replaces_the_one_renamed_before() {
         [(&["--threads"][..], None), (&[], Some(true)), (&["--threads"], Some(false)), (&[], Some(true))]
     {
         let args = [&["-q", "-e", CALL][..], options, &["--", "true"]].concat();
-        assert!(crate::harness::recorder::command(&dir, &args).status().unwrap().success());
+        assert!(command(&dir, &args).status().unwrap().success());
         assert_eq!(old.metadata().ok().map(|found| found.is_dir()), old_is_dir);
     }
     // A folder with other files is not removed.
     std::fs::write(old.join("precious"), "").unwrap();
-    let output = crate::harness::recorder::command(&dir, &["-e", CALL, "--threads", "--", "true"]).output().unwrap();
+    let output = command(&dir, &["-e", CALL, "--threads", "--", "true"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("precious' is not part of a recording"), "{said}");
     assert!(old.join("data").exists() && dir.path().join("perf.data").is_file());

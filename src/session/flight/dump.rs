@@ -259,7 +259,8 @@ impl Dump {
 
     /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The approximate number of these
     /// samples is computed from the size of other samples. A reader takes the record for the end of a loss that began after
-    /// the previous record of the CPU, so the PERF_RECORD_LOST must come before all records that follow the loss.
+    /// the previous record of the CPU in the same file. So the PERF_RECORD_LOST is in the file of the ring, before all
+    /// records that follow the loss.
     fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing) {
         let (layout, trailer) = (self.layout, self.trailer);
         let time = copied.oldest(|record| time(record, layout, trailer)).unwrap_or(self.trigger.time);
@@ -281,7 +282,13 @@ impl Dump {
         let count = (bytes / self.sample_size.max(1)).max(1);
         let mut out = Synthesis::new(self.trailer);
         out.lost(count, id, cpu.unwrap_or(u32::MAX), time);
-        self.writer.write_records(out.bytes());
+        match self.ring_streams.iter_mut().find(|(of, _)| *of == ring) {
+            Some((_, stream)) => {
+                let result = stream.records(out.bytes());
+                self.writer.keep_failure(result);
+            }
+            None => self.writer.write_records(out.bytes()),
+        }
         Some(Lost { id, cpu, what: LostRecords::Overwritten, count })
     }
 

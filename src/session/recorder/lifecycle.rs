@@ -46,6 +46,8 @@ pub struct RecordingWriter {
     frames: Option<RecordedFrames>,
     dsos: Dsos,
     trailer: TrailerLayout,
+    /// The CPU of each ring.
+    ring_cpus: Vec<Option<u32>>,
     failure: Option<WriteError>,
 }
 
@@ -247,7 +249,18 @@ impl RecordingWriter {
             container.stream().set_foreign_ids(strays.clone());
         }
         let (dsos, trailer) = (Dsos::default(), capture.trailer());
-        Ok(RecordingWriter { container, attrs, stray, strays, features, frames, dsos, trailer, failure: None })
+        Ok(RecordingWriter {
+            container,
+            attrs,
+            stray,
+            strays,
+            features,
+            frames,
+            dsos,
+            trailer,
+            ring_cpus: Vec::new(),
+            failure: None,
+        })
     }
 
     /// Sets what the frames of interpreters stand for.
@@ -293,6 +306,7 @@ impl RecordingWriter {
     /// Writes records that list the rings. A reader needs them to find missing files of a directory, and to know whether
     /// only some CPUs were recorded.
     pub fn list_rings(&mut self, capture: &Capture) {
+        self.ring_cpus = capture.rings().map(|(_, cpu)| cpu).collect();
         let rings = self.container.stream().own(&directory::rings(capture.rings()));
         self.keep_failure(rings);
     }
@@ -408,6 +422,13 @@ impl RecordingWriter {
         events.iter().filter(|(_, count)| *count != 0).for_each(|&(id, count)| out.lost_samples(count, id, NO_CPU));
     }
 
+    /// Returns the time of the last sample of a CPU, if the CPU's ring has a file of its own.
+    fn last_of_own_file(&self, cpu: u32, ring_streams: &[(u32, Stream)]) -> Option<u64> {
+        let ring = self.ring_cpus.iter().position(|of| *of == Some(cpu))?;
+        let (_, stream) = ring_streams.iter().find(|(of, _)| *of as usize == ring)?;
+        stream.written().times.map(|(_, last)| last)
+    }
+
     /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the
     /// streams of the writer threads, each with the number of its ring.
     pub fn finish(mut self, lost: Option<&[Lost]>, ring_streams: &mut [(u32, Stream)]) -> Result<Summary> {
@@ -423,7 +444,7 @@ impl RecordingWriter {
             packed += aside.packed().1;
         }
         let mut about_losses = Synthesis::new(self.trailer);
-        losses(&mut about_losses, lost.unwrap_or_default(), &tally);
+        losses(&mut about_losses, lost.unwrap_or_default(), &tally, |cpu| self.last_of_own_file(cpu, ring_streams));
         if self.failure.is_none() {
             let stream = self.container.stream();
             let result = stream.own(about_losses.bytes()).and_then(|()| stream.flush());
@@ -504,8 +525,9 @@ const NO_CPU: u32 = u32::MAX;
 
 /// Writes records of losses that are missing in the kernel's own records. The kernel reports a loss together with the
 /// next record in the ring, so it does not report losses at the end of a ring. The kernel also does not say which
-/// events the lost samples belong to.
-fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
+/// events the lost samples belong to. `last_of_own_file` returns the time of the last sample of a CPU whose ring has a file of
+/// its own.
+fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally, last_of_own_file: impl Fn(u32) -> Option<u64>) {
     let mut told = tally.lost.clone();
     let mut rings: BTreeMap<Option<u32>, (u64, u64)> = BTreeMap::new();
     for lost in lost {
@@ -519,6 +541,11 @@ fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
             None => told.values().sum(),
         };
         if count > told {
+            // A loss begins after the previous record of its CPU in the same file. This file has none of them, so a record
+            // without a loss says where it begins.
+            if let Some((cpu, since)) = cpu.and_then(|cpu| Some((cpu, last_of_own_file(cpu)?))) {
+                out.lost(0, id, cpu, since);
+            }
             out.lost(count - told, id, cpu.unwrap_or(NO_CPU), last);
         }
     }
