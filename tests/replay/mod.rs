@@ -4,6 +4,7 @@ mod bombs;
 mod bounds;
 mod damaged;
 mod directory;
+mod end;
 mod found;
 mod frame_names;
 pub mod hostile;

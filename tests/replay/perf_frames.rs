@@ -83,7 +83,7 @@ fn place(frame: &PerfFrame) -> String {
 }
 
 /// Only one run loop at a time may handle signals.
-static RUNS: Mutex<()> = Mutex::new(());
+pub(super) static RUNS: Mutex<()> = Mutex::new(());
 
 fn ours(path: &Path, has_addresses: bool) -> Vec<String> {
     let _alone = RUNS.lock().unwrap_or_else(PoisonError::into_inner);

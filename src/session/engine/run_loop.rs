@@ -384,7 +384,7 @@ impl<S: Source> RunLoop<'_, S> {
 
     /// Reports the remaining losses to the program. Then, if `last` is [`FinishAs::Program`], calls `__exit__`. If one
     /// of these calls ended the program, returns how the program ended.
-    pub fn finish(&mut self, ending: Ending, last: FinishAs, sink: &mut dyn Sink, now: u64) -> Option<Stop> {
+    pub fn finish(&mut self, ending: Ending, last: FinishAs, sink: &mut dyn Sink, end: EventsEnd) -> Option<Stop> {
         // If delivery ended early, the remaining records are neither delivered nor lost.
         let complete = ending.is_complete();
         let kernel = self.source.losses();
@@ -395,11 +395,11 @@ impl<S: Source> RunLoop<'_, S> {
         sink.enter(&mut |program| {
             // If delivery ended early, spans may have ended in the records that were not delivered.
             if complete && last != FinishAs::Part {
-                program.events_ended(now);
+                program.events_ended(end.of_spans);
             }
             if complete {
                 let totals = kernel.as_ref().map(|counts| counts.per_ring.as_slice());
-                stop = self.pump.report_remaining(program, totals, now).break_value();
+                stop = self.pump.report_remaining(program, totals, end.of_losses).break_value();
             }
             if last == FinishAs::Program {
                 let at_exit = program.exit().break_value();
@@ -419,6 +419,22 @@ impl<S: Source> RunLoop<'_, S> {
             Some(BreakReason::Stop(stop)) => Some(stop),
             _ => None,
         }
+    }
+}
+
+/// When the events of a run ended, in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct EventsEnd {
+    /// The end of losses that no later record reports.
+    pub of_losses: u64,
+    /// The time until which spans last that have not ended.
+    pub of_spans: u64,
+}
+
+impl EventsEnd {
+    /// Returns the end of a run whose losses and spans end at the same time.
+    pub fn at(time: u64) -> EventsEnd {
+        EventsEnd { of_losses: time, of_spans: time }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     engine::{
         kernel_tables::KernelTables,
         pump::{Pump, TaskCgroups},
-        run_loop::{Ending, FinishAs, RunLoop},
+        run_loop::{Ending, EventsEnd, FinishAs, RunLoop},
         sample_routes::{CountedLosses, ReplayState},
     },
     plan::Verbosity,
@@ -148,8 +148,8 @@ impl ReplayRun<'_> {
         if last == FinishAs::Program {
             say_if_interrupted(ending, signals, last_time);
         }
-        end_open_spans(ending, last, sink, until);
-        let mut at_exit = run_loop.finish(ending, last, sink, last_time);
+        let end = EventsEnd { of_losses: last_time, of_spans: until.max(last_time) };
+        let mut at_exit = run_loop.finish(ending, last, sink, end);
         if last == FinishAs::LastPart {
             let losses = carried.unreported_losses(&stats, run_loop.pump.replay_state());
             at_exit = at_exit.or(sink.end_derivations(losses).break_value());
@@ -163,14 +163,6 @@ impl ReplayRun<'_> {
             damage: std::mem::take(&mut run_loop.source.damage),
             failure: run_loop.source.replay.take_failure(),
         }
-    }
-}
-
-/// Reports the end of the recording's events to the sink, because spans that have not ended last until then. If delivery
-/// ended early, or if another part follows, these spans last longer, so nothing is reported.
-fn end_open_spans(ending: Ending, last: FinishAs, sink: &mut dyn Sink, until: u64) {
-    if ending.is_complete() && last != FinishAs::Part {
-        sink.enter(&mut |program| program.events_ended(until));
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
         losses,
         pump::{LossWindow, MoveEvent, Pump, PumpSettings, SharedSamples, TaskCgroups},
         refresh::Refresh,
-        run_loop::{Ending, FinishAs, RunLoop},
+        run_loop::{Ending, EventsEnd, FinishAs, RunLoop},
         span_report,
     },
     live::{
@@ -214,9 +214,9 @@ impl LiveSession {
         let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };
         let end_signal = (!matches!(ending, Ending::Source(_))).then_some(libc::SIGTERM);
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
-        let now = context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime));
+        let end = EventsEnd::at(context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime)));
         let recorded = finish_recording(&mut run_loop.source, ending);
-        let at_exit = run_loop.finish(ending, finish_as(ending, plan.face), &mut sink, now);
+        let at_exit = run_loop.finish(ending, finish_as(ending, plan.face), &mut sink, end);
         print_shortcomings(about, plan.verbosity);
         Outcome {
             ending,
