@@ -5,7 +5,7 @@ usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... 
 
     TIME         COMM TID                  TOOK ms  CALL
     14:03:12.518 postgres 604               31.042  fdatasync(fd=12</var/lib/pg/base/1/2619>) = 0
-    14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename="/mnt/log", flags=0x80000, mode=0) = EINTR
+    14:03:12.733 postgres 604              104.310  openat(dfd=AT_FDCWD, filename="/mnt/log", flags=0x80000, mode=0) = EINTR
 
 fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
 -g: the call chain at its start follows. Where it waits in the kernel: perf-prof trace -e offcpu/min=1ms/stack/ -p PID.
@@ -47,20 +47,21 @@ def arguments(call: str) -> list[tuple[str, str]] | None:
     """Returns the types and names of a system call's arguments. Returns None if they are not known."""
     try:
         fields = event(f"syscalls:sys_enter_{call}", formats="shipped").fields
+        return [(field.type, field.name) for field in fields if not field.name.startswith("__")]
     except SelectorError:
         return None
-    return [(field.type, field.name) for field in fields if not field.name.startswith("__")]
 
 
 def value(type: str, name: str, word: int, text: str | None) -> str:
     """Returns an argument, a word of 64 bits, as text. text is the string to which it points, or the path of a descriptor."""
-    bits = 64 if type == "long" else 32
-    signed = str((word + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
+    half = 2**63 if type == "long" else 2**31
+    signed = (word + half) % (2 * half) - half
+    number = "AT_FDCWD" if name.endswith("dfd") and signed == -100 else str(signed)
     if text is not None:
-        return f'"{text}"' if "*" in type else f"{signed}<{text}>"
+        return f'"{text}"' if "*" in type else f"{number}<{text}>"
     if "*" in type or name.endswith(("flags", "mode", "cmd", "addr")):
-        return hex(word) if word else "0"
-    return signed if type in ("int", "long", "pid_t") else str(word)
+        return "0" if word == 0 else f"0{word:o}" if name.endswith("mode") else hex(word)
+    return number if type in ("int", "long", "pid_t") else str(word)
 
 
 def call_text(span: Any) -> str:
@@ -88,8 +89,7 @@ def syscall(span: Any) -> None:
     if span._callchain:
         chains.note(span._callchain)  # Without -g, there are none, which is no reason for a message.
     frames = [f"{frame['symbol'] or hex(frame['addr'])} ({frame['dso']})" for frame in span._callchain]
-    text = f"{call_text(span)} = {span.errno or span.ret}"
-    print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, text, frames))
+    print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, f"{call_text(span)} = {span.errno or span.ret}", frames))
 
 
 def __exit__() -> None:

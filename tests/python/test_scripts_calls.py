@@ -64,11 +64,11 @@ class SlowCalls(ScriptTest):
         return SimpleNamespace(duration=ms * MS, comm="app", _tid=7, _realtime=5 * MS, _callchain=list(chain), **call)
 
     def test_a_call_has_its_arguments_by_name_and_its_error(self):
-        spans = [self.span("read", 2, -4, 3, 0x7F00, 10), self.span("openat", 3, 5, -100, 0x10, 0x80000)]
+        spans = [self.span("read", 2, -4, 3, 0x7F00, 10), self.span("openat", 3, 5, -100, 0x10, 0x80000, 0o640)]
         rows = self.on_spans("slowcalls.py", "syscall", spans)
         start = [f"{clock(0)}.005", "app", "7"]
         self.assertEqual(rows[0], [*start, *"2.000 read(fd=3, buf=0x7f00, count=10) = EINTR".split()])
-        expected = "3.000 openat(dfd=-100, filename=0x10, flags=0x80000, mode=0) = 5"
+        expected = "3.000 openat(dfd=AT_FDCWD, filename=0x10, flags=0x80000, mode=0640) = 5"
         self.assertEqual(rows[1], [*start, *expected.split()])
 
     def test_calls_are_selected(self):
