@@ -254,6 +254,12 @@ fn words_that_users_type_lead_to_what_exists() {
     for words in ["iotop", "O_DIRECT", "who dirtied"] {
         finds(words, &["syscall/ret > 0/name=*write*/str/"]);
     }
+    for words in ["queue depth", "iodepth", "in flight", "aqu-sz"] {
+        finds(words, &["docs/sources.md#queue-depth", "block-io/op != \"flush\"/"]);
+    }
+    for words in ["sendfile", "copy_file_range", "splice"] {
+        finds(words, &["syscall/ret > 0/name=*write*/str/"]);
+    }
     finds("strace -r", &["--timestamps"]);
     finds("strace -Z", &["syscall/failed/"]);
     finds("strace -f", &["perf-prof trace"]);

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, each with the words or phrases that are searched in addition. Commas separate words. Names
 /// that exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 79] = [
+const SYNONYMS: [(&str, &str); 81] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -29,6 +29,11 @@ const SYNONYMS: [(&str, &str); 79] = [
     ("oom, out of memory, memory limit", "killsnoop, memory limit, lack of memory, --buffer, --symbol-cache"),
     ("page fault, swap", "page-faults, faults, major faults"),
     ("disk, storage, block device, io, iops, ssd, nvme", "block-io, biosnoop, biolatency, disk"),
+    (
+        "queue depth, iodepth, inflight, in flight, outstanding, aqu-sz, avgqu-sz",
+        "queue depth, requests at a time, block-io",
+    ),
+    ("sendfile, copy_file_range, splice, mmap write", "writes which files, block-io"),
     ("iotop, biotop, o_direct, direct io", "biosnoop, biolatency, block-io, writes which files"),
     ("who dirtied, dirty, dirtied, page cache, writeback", "dirties pages, writes which files, block-io"),
     ("cold read, cold cache", "major-faults, block-io, biosnoop"),

@@ -49,7 +49,8 @@ Examples
   What has changed since an earlier recording, or in the second half of this one:
       perf-prof top offcpu --by comm --input after.data --diff before.data
       perf-prof top offcpu --by comm --input perf.data --diff-time 0%-50% --time 50%-100%
-  How many bytes each task writes, by what its calls returned:
+  How many bytes each task writes, by what its calls returned (without sendfile, copy_file_range,
+  splice and memory mappings, which have other names or no calls):
       perf-prof top 'syscall/ret > 0/name=*write*/' --by comm --sum ret -i 1s
   Who allocates most memory in the kernel, with what was requested and what it took:
       perf-prof top kmem:kmalloc --sum bytes_alloc,bytes_req
