@@ -39,7 +39,7 @@ def __exit__() -> None:
     for chain, size in first:
         print(f"{size:,} bytes in {counts[chain]:,} allocations")
         for frame in reversed(chain.split(";")):
-            print(f"        {frame.removesuffix('_[k]')}")
+            print(f"        {frame.removesuffix('_[k]').removesuffix('_[python]')}")
     total, number = sizes.total, counts.total
     print(f"{total:,} bytes of the kernel in {number:,} allocations of {len(sizes)} call chains are not freed{more}")
     print("(memory of programs is not counted: mallocleak.py -p PID shows that of malloc())")

@@ -61,7 +61,7 @@ def show(table: FlameGraph) -> None:
         task, *frames = stack.split(";")
         print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
         for frame in reversed(frames):
-            print(f"{'':>24}{frame.removesuffix('_[k]')}")
+            print(f"{'':>24}{frame.removesuffix('_[k]').removesuffix('_[python]')}")
     if whole is not None:
         whole.update(table)
     print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}\n")

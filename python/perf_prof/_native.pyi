@@ -191,10 +191,11 @@ class PerfEvent:
 class FlameGraph:
     """Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
 
-    colors is 'hot' (the default), 'offcpu' for time spent waiting, or a color: 'red', 'green', 'blue',
-    'aqua', ... With 'java', 'js', 'python', 'rust', ... the color of a function shows its kind. count_name is
-    the unit of the weights, for example 'us'. inverted draws the callers on top. len() is the number of
-    different stacks. A notebook shows the picture, where a click zooms.
+    Without colors, and with 'offcpu' for time spent waiting, the color of a function shows whether it is one of
+    Python, of the kernel, or neither. Other colors are 'hot', 'red', 'green', 'blue', 'aqua', ..., and with 'java',
+    'js', 'rust', ... the color is that of a kind of function in that language. count_name is the unit of the
+    weights, for example 'us'. inverted draws the callers on top. len() is the number of different stacks. A
+    notebook shows the picture, where a click zooms.
     """
 
     def __new__(
@@ -210,7 +211,8 @@ class FlameGraph:
         function first.
 
         If an event is given, its stack is the name of its task, followed by its call chain. A frame without a
-        symbol is shown as [file]. In folded text, the names of kernel frames end in _[k].
+        symbol is shown as [file]. In folded text, the names of kernel frames end in _[k], those of Python
+        functions in _[python].
         """
     @property
     def total(self) -> int:

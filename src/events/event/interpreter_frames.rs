@@ -20,6 +20,7 @@ use super::{
     Context, Frame, Origin, Sample,
     told_frames::{NO_FILE, Room, SourceFile, ToldFrame, ToldFrames},
 };
+use crate::picture::PYTHON_REASON;
 
 /// The C function that runs Python functions. Compilers may split off parts of this function. The names of these parts
 /// start with the function's name.
@@ -265,7 +266,7 @@ fn found<'a>(sample: &Sample<'a>) -> Option<Option<InterpreterFrames<'a>>> {
 
 /// Returns a frame that says why functions are missing: `[python: REASON]`.
 fn mark(pid: i32, reason: Unnamed) -> Arc<Frame> {
-    frame_of(pid, 0, format!("[python: {reason}]").into(), NO_FILE.into(), None)
+    frame_of(pid, 0, format!("{PYTHON_REASON}{reason}]").into(), NO_FILE.into(), None)
 }
 
 impl Context {

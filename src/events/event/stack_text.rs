@@ -7,11 +7,12 @@ use crate::picture::Label;
 
 /// Returns the label of a frame, for folded stacks and flame graphs.
 pub fn frame_label(frame: &Frame) -> Label<'_> {
-    match (&*frame.symbol != UNKNOWN, frame.origin == Origin::Kernel) {
-        (true, true) => Label::Kernel(&frame.symbol),
-        (true, false) => Label::Name(&frame.symbol),
-        (false, true) => Label::InKernel(&frame.dso),
-        (false, false) => Label::InFile(&frame.dso),
+    match (&*frame.symbol, frame.origin) {
+        (UNKNOWN, Origin::Kernel) => Label::InKernel(&frame.dso),
+        (symbol, Origin::Kernel) => Label::Kernel(symbol),
+        (symbol, Origin::Python { .. }) => Label::Python(symbol),
+        (UNKNOWN, Origin::User { .. } | Origin::Inlined { .. }) => Label::InFile(&frame.dso),
+        (symbol, Origin::User { .. } | Origin::Inlined { .. }) => Label::Name(symbol),
     }
 }
 

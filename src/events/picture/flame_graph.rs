@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
+use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection, color::PaletteMap};
 
-use super::{Colors, StackDifference, Stacks, printable};
+use super::{Colors, PYTHON_SUFFIX, StackDifference, Stacks, printable};
 
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,12 +44,20 @@ pub enum DrawError {
     Write(#[from] io::Error),
 }
 
-/// Writes the flame graph to `to` as an SVG.
+/// Writes the flame graph to `to` as an SVG. If its colours show kinds of frames, the subtitle says which.
 pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
     if stacks.is_empty() {
         return Err(DrawError::Empty);
     }
-    draw_lines(stacks.lines(), look, to)
+    let Some(kinds) = look.colors.kinds else { return draw_lines(stacks.lines(), look, None, to) };
+    let mut colors = PaletteMap::default();
+    // The box below all others has no name.
+    for name in stacks.names().chain([""]) {
+        colors.insert(with_known_mark(name), kinds.color(name));
+    }
+    let texts = [look.subtitle.clone(), kinds.legend(stacks.names())].into_iter().flatten().collect::<Vec<_>>();
+    let subtitle = (!texts.is_empty()).then(|| texts.join("; "));
+    draw_lines(stacks.lines(), &FlameGraphStyle { subtitle, ..look.clone() }, Some(&mut colors), to)
 }
 
 /// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares the shares of its
@@ -58,14 +66,20 @@ pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to:
     if difference.is_without_later() {
         return Err(DrawError::Empty);
     }
-    draw_lines(difference.scaled_lines().collect(), look, to)
+    draw_lines(difference.scaled_lines().collect(), look, None, to)
 }
 
-fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) -> Result<(), DrawError> {
+fn draw_lines(
+    lines: Vec<String>,
+    look: &FlameGraphStyle,
+    colors: Option<&mut PaletteMap>,
+    mut to: impl Write,
+) -> Result<(), DrawError> {
     let mut options = Options::default();
     options.title = printable(look.title.as_deref().unwrap_or(look.colors.title())).into_owned();
     options.subtitle = look.subtitle.as_deref().map(|text| printable(text).into_owned());
     options.colors = look.colors.palette;
+    options.palette_map = colors;
     options.count_name = printable(&look.count_name).into_owned();
     options.direction = match look.growth {
         StackDirection::Up => Direction::Straight,
@@ -79,48 +93,37 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     // order of the lines, but starts with the last line, so the lines are passed in reverse.
     options.flame_chart = true;
     options.factor = 1.0 / look.divisor.max(1) as f64;
+    let lines: Vec<String> = lines.into_iter().rev().map(with_known_marks).collect();
     let mut svg = Vec::new();
-    flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), &mut svg)?;
-    Ok(to.write_all(with_names(&String::from_utf8_lossy(&svg)).as_bytes())?)
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
+    Ok(to.write_all(with_named_root(&String::from_utf8_lossy(&svg)).as_bytes())?)
 }
 
-/// The width of a picture that is shown alone, and the width of a letter, in pixels, as inferno assumes them.
-const WIDTH: f64 = 1200.0;
-const LETTER: f64 = 7.1;
+/// Writes `all` into the box below all others. inferno leaves this to the picture's script, but many programs that show pictures
+/// run no scripts.
+fn with_named_root(svg: &str) -> String {
+    /// The end of this box's title. The titles of other boxes have decimals: `100.00%`.
+    const ROOT: &str = ", 100%)</title>";
+    let root = svg.split_once(ROOT).and_then(|(before, root)| Some((before, root.split_once("></text>")?)));
+    root.map_or_else(|| svg.to_owned(), |(before, (of_box, rest))| format!("{before}{ROOT}{of_box}>all</text>{rest}"))
+}
 
-/// Writes the names of functions into the boxes, each shortened to the width of its box. In inferno's picture, a script does
-/// this, because it knows the real width. But many programs that show pictures run no scripts.
-fn with_names(svg: &str) -> String {
-    const EMPTY: &str = "></text>";
-    let mut parts = svg.split("<title>");
-    let mut named = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        named += "<title>";
-        let label = part.split_once("</title>").and_then(|(title, of_box)| {
-            let width = of_box.split_once(" width=\"")?.1.split_once("%\"")?.0.parse::<f64>().ok()?;
-            let letters = (width / 100.0 * WIDTH / LETTER) as usize;
-            let name = title.rsplit_once(" (")?.0;
-            Some(shortened(name, letters))
-        });
-        match (label, part.split_once(EMPTY)) {
-            (Some(label), Some((of_box, rest))) => named.extend([of_box, ">", &label, "</text>", rest]),
-            _ => named += part,
-        }
+/// A suffix that inferno does not show. To inferno, it is the mark of functions that were compiled at run time.
+const HIDDEN_SUFFIX: &str = "_[j]";
+
+/// Gives a Python function a suffix that inferno does not show.
+fn with_known_mark(name: &str) -> String {
+    name.strip_suffix(PYTHON_SUFFIX).map_or_else(|| name.to_owned(), |name| format!("{name}{HIDDEN_SUFFIX}"))
+}
+
+/// Does the same for each function in a line of folded text.
+fn with_known_marks(line: String) -> String {
+    if !line.contains(PYTHON_SUFFIX) {
+        return line;
     }
-    named
-}
-
-/// Shortens a name to this number of letters. An XML escape such as `&lt;` counts as one letter.
-fn shortened(name: &str, letters: usize) -> String {
-    const ESCAPED: [(&str, &str); 5] =
-        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
-    let plain = ESCAPED.iter().fold(name.to_owned(), |name, (escaped, letter)| name.replace(escaped, letter));
-    let short = match plain.chars().count() {
-        count if count <= letters => plain,
-        _ if letters < 3 => String::new(),
-        _ => plain.chars().take(letters - 2).chain("..".chars()).collect(),
-    };
-    ESCAPED.iter().rev().fold(short, |name, (escaped, letter)| name.replace(letter, escaped))
+    let stack = line.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == ' ');
+    let weights = &line[stack.len()..];
+    stack.split(';').map(with_known_mark).collect::<Vec<_>>().join(";") + weights
 }
 
 #[cfg(test)]
@@ -166,8 +169,85 @@ mod tests {
         let svg = svg(&stacks, &samples());
         let names: Vec<&str> = svg.split("</text>").filter_map(|part| Some(part.rsplit_once('>')?.1)).collect();
         assert!(names.contains(&"all") && names.contains(&"small"), "{names:?}");
-        assert_eq!(["a&l", "a &"].map(|name| shortened(&name.replace('&', "&amp;"), 9)), ["a&amp;l", "a &amp;"]);
-        assert_eq!([2, 5].map(|letters| shortened("&lt;abcdef", letters)), ["", "&lt;ab.."]);
+    }
+
+    /// Returns the stacks of a Python program that reads.
+    fn of_python() -> Stacks {
+        let mut stacks = Stacks::default();
+        let labels = [
+            Label::Name("main"),
+            Label::Python("<lambda>"),
+            Label::Python("f"),
+            Label::Name("read"),
+            Label::Kernel("vfs_read"),
+        ];
+        let mut end = stacks.root();
+        for label in labels {
+            end = stacks.child(end, label);
+            stacks.add_weight(end, 1).unwrap();
+        }
+        stacks
+    }
+
+    /// Returns the colour of a box: red, green, blue.
+    fn color(svg: &str, name: &str) -> [u32; 3] {
+        let of_box = svg.split("<title>").find(|part| part.starts_with(&format!("{name} ("))).unwrap();
+        let numbers = of_box.split_once("fill=\"rgb(").unwrap().1.split_once(')').unwrap().0.split(',');
+        numbers.map(|number| number.parse().unwrap()).collect::<Vec<u32>>().try_into().unwrap()
+    }
+
+    #[test]
+    fn the_colour_of_a_box_is_that_of_its_kind_in_the_legend() {
+        let of_graph = |colors: Colors| {
+            let svg = svg(&of_python(), &FlameGraphStyle { colors, subtitle: Some("mine".into()), ..samples() });
+            let text = svg.split_once("id=\"subtitle\"").unwrap().1.split_once("</text>").unwrap().0;
+            (text.rsplit('>').next().unwrap().to_owned(), svg)
+        };
+        let (warm, svg) = of_graph(Colors::default());
+        assert_eq!(warm, "mine; green: Python, orange: the kernel, yellow: other functions");
+        let is_green = |[r, g, b]: [u32; 3]| g > r + 40 && g > b + 40;
+        assert!(is_green(color(&svg, "&lt;lambda&gt;")) && is_green(color(&svg, "f")), "{svg}");
+        let ([_, kernel, _], [red, native, blue]) = (color(&svg, "vfs_read"), color(&svg, "read"));
+        assert!(native > kernel + 20 && red > native && native > blue + 40, "{svg}");
+        assert_eq!(color(&svg, "all"), [255, 224, 110]);
+        let (cold, svg) = of_graph("offcpu".parse().unwrap());
+        assert_eq!(cold, "mine; green: Python, violet: the kernel, blue: other functions");
+        assert!(is_green(color(&svg, "f")) && color(&svg, "read")[2] > 200, "{svg}");
+        let (red, svg) = of_graph("red".parse().unwrap());
+        assert!(red == "mine" && !is_green(color(&svg, "f")), "{svg}");
+    }
+
+    #[test]
+    fn marks_of_kinds_are_not_shown_in_boxes() {
+        let mut of_difference = Vec::new();
+        draw_difference(&StackDifference::new(&of_python(), &of_python()), &samples(), &mut of_difference).unwrap();
+        for svg in [svg(&of_python(), &samples()), String::from_utf8(of_difference).unwrap()] {
+            let shown: String = svg.split("</text>").filter_map(|part| part.rsplit('>').next()).collect();
+            let shown = boxes(&svg).join(" ") + &shown;
+            assert!(shown.contains("&lt;lambda&gt;") && shown.contains("vfs_read"), "{shown}");
+            assert!(!shown.contains("_["), "{shown}");
+        }
+    }
+
+    /// WCAG 2 asks for a contrast of at least 7 between a text and what is behind it.
+    #[test]
+    fn names_are_legible_on_all_colours() {
+        let linear = |part: u8| match f64::from(part) / 255.0 {
+            part if part <= 0.04045 => part / 12.92,
+            part => ((part + 0.055) / 1.055).powf(2.4),
+        };
+        for colors in [Colors::default(), "offcpu".parse().unwrap()] {
+            for name in (0..100).flat_map(|n| ["", "_[k]", PYTHON_SUFFIX].map(|suffix| format!("f{n}{suffix}"))) {
+                let color = colors.kinds.unwrap().color(&name);
+                let light = 0.2126 * linear(color.r) + 0.7152 * linear(color.g) + 0.0722 * linear(color.b);
+                assert!((light + 0.05) / 0.05 > 7.0, "{name} {color:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_graph_of_one_kind_has_no_legend() {
+        assert!(!svg(&stacks(&[("comm/f", 1)]), &samples()).contains("other functions"));
     }
 
     #[test]

@@ -7,6 +7,33 @@ use perf_prof_format::control_characters::is_command;
 /// The suffix of the names of kernel frames. Palettes recognise it, and flame graphs hide it.
 pub const KERNEL_SUFFIX: &str = "_[k]";
 
+/// The suffix of the names of Python functions. Flame graphs hide it.
+pub const PYTHON_SUFFIX: &str = "_[python]";
+
+/// The begin of a reason in place of a Python function's name, as in `[python: the process has ended]`. It needs no suffix.
+pub const PYTHON_REASON: &str = "[python: ";
+
+/// What a name in folded stacks says about its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LabelKind {
+    /// It is in the kernel.
+    Kernel,
+    /// It is a Python function, or a reason in place of one.
+    Python,
+    /// Anything else, such as a function of a program, or a task.
+    Native,
+}
+
+impl LabelKind {
+    pub fn of(name: &str) -> LabelKind {
+        match name {
+            _ if name.ends_with(KERNEL_SUFFIX) => LabelKind::Kernel,
+            _ if name.ends_with(PYTHON_SUFFIX) || name.starts_with(PYTHON_REASON) => LabelKind::Python,
+            _ => LabelKind::Native,
+        }
+    }
+}
+
 /// The label of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label<'a> {
@@ -14,6 +41,8 @@ pub enum Label<'a> {
     Name(&'a str),
     /// A function of the kernel.
     Kernel(&'a str),
+    /// A Python function, or a reason in place of one.
+    Python(&'a str),
     /// An address in user space without a symbol: the mapped file, or `[unknown]`.
     InFile(&'a str),
     /// An address in the kernel without a symbol: a name of the kernel or of a module.
@@ -22,7 +51,7 @@ pub enum Label<'a> {
 
 impl Label<'_> {
     /// The number of kinds of labels.
-    pub const KINDS: usize = 4;
+    pub const KINDS: usize = 5;
 
     /// Returns the number of the label's kind, and its text. Labels are equal if their numbers and their texts are equal.
     pub fn parts(&self) -> (usize, &str) {
@@ -31,14 +60,18 @@ impl Label<'_> {
             Label::Kernel(text) => (1, text),
             Label::InFile(text) => (2, text),
             Label::InKernel(text) => (3, text),
+            Label::Python(text) => (4, text),
         }
     }
 
-    /// Returns the name of the frame. Names of kernel frames end with [`KERNEL_SUFFIX`].
+    /// Returns the name of the frame. Names of kernel frames end with [`KERNEL_SUFFIX`], and those of Python functions with
+    /// [`PYTHON_SUFFIX`].
     pub fn text(&self) -> String {
         match self {
             Label::Name(name) => frame(name).into_owned(),
             Label::Kernel(name) => frame(name).into_owned() + KERNEL_SUFFIX,
+            Label::Python(reason) if reason.starts_with(PYTHON_REASON) => frame(reason).into_owned(),
+            Label::Python(name) => frame(name).into_owned() + PYTHON_SUFFIX,
             Label::InFile(file) => unnamed(file),
             Label::InKernel(file) => unnamed(file) + KERNEL_SUFFIX,
         }
@@ -106,6 +139,8 @@ mod tests {
             Label::Name("bell\u{7}\nline"),
             Label::Name(""),
             Label::Kernel("vfs_read"),
+            Label::Python("Pool.<lambda>"),
+            Label::Python("[python: the process has ended]"),
             Label::InFile("/usr/lib/libc.so.6"),
             Label::InFile("[vdso]"),
             Label::InFile("[unknown]"),
@@ -124,6 +159,8 @@ mod tests {
             bell??line
             [unknown]
             vfs_read_[k]
+            Pool.<lambda>_[python]
+            [python: the process has ended]
             [libc.so.6]
             [vdso]
             [unknown]

@@ -122,6 +122,11 @@ impl Stacks {
         self.total
     }
 
+    /// Returns the names of all frames.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.names.iter().map(String::as_str)
+    }
+
     /// Returns the number of different stacks with a weight.
     pub fn len(&self) -> usize {
         self.stacks

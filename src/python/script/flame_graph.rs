@@ -24,10 +24,11 @@ use super::{
 
 /// Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
 ///
-/// colors is 'hot' (the default), 'offcpu' for time spent waiting, or a color: 'red', 'green', 'blue',
-/// 'aqua', ... With 'java', 'js', 'python', 'rust', ... the color of a function shows its kind. count_name is
-/// the unit of the weights, for example 'us'. inverted draws the callers on top. len() is the number of
-/// different stacks. A notebook shows the picture, where a click zooms.
+/// Without colors, and with 'offcpu' for time spent waiting, the color of a function shows whether it is one of
+/// Python, of the kernel, or neither. Other colors are 'hot', 'red', 'green', 'blue', 'aqua', ..., and with 'java',
+/// 'js', 'rust', ... the color is that of a kind of function in that language. count_name is the unit of the
+/// weights, for example 'us'. inverted draws the callers on top. len() is the number of different stacks. A
+/// notebook shows the picture, where a click zooms.
 #[pyclass(module = "perf_prof")]
 pub struct FlameGraph {
     stacks: Stacks,
@@ -82,7 +83,8 @@ impl FlameGraph {
     /// function first.
     ///
     /// If an event is given, its stack is the name of its task, followed by its call chain. A frame without a
-    /// symbol is shown as [file]. In folded text, the names of kernel frames end in _[k].
+    /// symbol is shown as [file]. In folded text, the names of kernel frames end in _[k], those of Python
+    /// functions in _[python].
     #[pyo3(signature = (stack, weight=1))]
     fn add(&mut self, stack: &Bound<'_, PyAny>, weight: u64) -> PyResult<()> {
         let end = if let Some(stack) = stack_of(stack) {

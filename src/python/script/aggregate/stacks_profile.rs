@@ -9,7 +9,7 @@ use perf_prof_events::{
     aggregate::KeyPart,
     event::{DURATION_FIELD, OTHERS, Shortfall},
     picture::{
-        KERNEL_SUFFIX,
+        KERNEL_SUFFIX, PYTHON_SUFFIX,
         pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
     },
 };
@@ -87,7 +87,7 @@ fn label_value(part: &KeyPart, profile: &mut Profile) -> LabelValue {
 fn location(name: &str, profile: &mut Profile) -> Option<LocationId> {
     let (name, mapping) = match name.strip_suffix(KERNEL_SUFFIX) {
         Some(name) => (name, Some(profile.mapping(KERNEL_FILE, &[]))),
-        None => (name, None),
+        None => (name.strip_suffix(PYTHON_SUFFIX).unwrap_or(name), None),
     };
     profile.location(mapping, 0, &[FunctionLine { name, source: None }])
 }

@@ -21,8 +21,8 @@ use serde_json::json;
 pub use flame::{FlamePlan, grouped};
 use perf_prof_events::{
     event::{
-        AddedSample, CallerSums, Context, Deliver, EventType, Flow, Frame, GroupKey, Origin, Sample, Shares, Sink,
-        Stop, UNKNOWN, cgroup_text, frames, ip_function,
+        AddedSample, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Sample, Shares, Sink, Stop,
+        cgroup_text, frame_label, frames, ip_function,
     },
     picture::{Label, Stacks},
 };
@@ -358,7 +358,7 @@ impl Deliver for Sums {
         let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
         let mut at = stacks.root();
         let whole = chain.iter().rev().map(|frame| &**frame);
-        let frames = whole.chain(place.filter(|_| chain.is_empty())).map(label);
+        let frames = whole.chain(place.filter(|_| chain.is_empty())).map(frame_label);
         let roots = self.names.get(event).into_iter().chain([&comm]).map(|name| Label::Name(name));
         for label in roots.chain(frames) {
             let Some(next) = stacks.child_with_room(at, label) else {
@@ -374,14 +374,5 @@ impl Deliver for Sums {
                 ControlFlow::Break(Stop::Failed)
             }
         }
-    }
-}
-
-fn label(frame: &Frame) -> Label<'_> {
-    match (&*frame.symbol, frame.origin) {
-        (UNKNOWN, Origin::Kernel) => Label::InKernel(&frame.dso),
-        (UNKNOWN, _) => Label::InFile(&frame.dso),
-        (symbol, Origin::Kernel) => Label::Kernel(symbol),
-        (symbol, _) => Label::Name(symbol),
     }
 }
