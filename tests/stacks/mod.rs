@@ -19,6 +19,8 @@ mod python_probes;
 #[cfg(target_arch = "x86_64")]
 mod python_processes;
 #[cfg(target_arch = "x86_64")]
+mod python_reports;
+#[cfg(target_arch = "x86_64")]
 mod traced;
 mod unreadable;
 #[cfg(target_arch = "x86_64")]

@@ -297,7 +297,7 @@ def __exit__():
         print(count, chain)
 ";
 
-const BUSY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/busy_functions.py");
+pub(super) const BUSY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/busy_functions.py");
 
 /// Runs a program, and returns how often the samples of an event have each chain of Python frames below `turn()`.
 #[track_caller]
@@ -373,25 +373,30 @@ fn copied(python: &Path, folder: &Path) -> (String, String, String) {
     (copy.display().to_string(), program.display().to_string(), stdout(&prefix).trim().to_owned())
 }
 
+/// Records the CPU time of the busy program for four seconds. `command` is the shell command that runs it. Returns the path of the recording.
+#[track_caller]
+pub(super) fn record_busy(command: &str, folder: &Path) -> String {
+    let [recording, done] = ["perf.data", "done"].map(|name| folder.join(name).display().to_string());
+    // The program ends after the recording began and had time.
+    let ends = format!("{command} {done} & sleep 4; touch {done}; wait");
+    let args = ["record", "--python", "-F", "997", "-e", "profile", "-o", &recording, "--", "sh", "-c", &ends];
+    let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    recording
+}
+
 #[test]
 fn a_recording_names_functions_without_the_interpreter_and_the_program() {
     needs([Need::Bpf, Need::Python]);
     for ((minor, is_shared), python) in interpreters() {
         let folder = TempDir::new().unwrap();
         let (copy, program, prefix) = copied(&python, folder.path());
-        let [recording, done, script] = ["perf.data", "done", "chains.py"].map(|name| folder.path().join(name));
+        let [script, done] = ["chains.py", "done"].map(|name| folder.path().join(name).display().to_string());
         fs::write(&script, CHAINS.replace("EVENT", "profile")).unwrap();
-        let path = |path: &Path| path.display().to_string();
-        // The program ends after the recording began and had time.
-        let done_at = path(&done);
-        let ends = format!("PYTHONHOME={prefix} {copy} {program} {done_at} & sleep 4; touch {done_at}; wait");
-        let args =
-            ["record", "--python", "-F", "997", "-e", "profile", "-o", &path(&recording), "--", "sh", "-c", &ends];
-        let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let recording = record_busy(&format!("PYTHONHOME={prefix} {copy} {program}"), folder.path());
         fs::remove_file(&copy).unwrap();
         fs::remove_file(folder.path().join("busy_functions.py")).unwrap();
-        let args = ["python", "--input", &path(&recording), "-e", "profile", &path(&script), &done_at];
+        let args = ["python", "--input", &recording, "-e", "profile", &script, &done];
         let replayed = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
         let (mut told, mut all) = (0, 0);
         for line in replayed.lines() {
@@ -401,7 +406,7 @@ fn a_recording_names_functions_without_the_interpreter_and_the_program() {
             told += if chain.starts_with("spin:8 ") && chain.ends_with(" <module>:31") { count } else { 0 };
         }
         assert!(all > 100 && told * 100 >= all * 98, "3.{minor} {is_shared}: {told} of {all}: {replayed}");
-        let shown = stdout(&perf_prof(&["trace", "--input", &path(&recording), "--python=only"]).output().unwrap());
+        let shown = stdout(&perf_prof(&["trace", "--input", &recording, "--python=only"]).output().unwrap());
         let lines: Vec<&str> = shown.lines().collect();
         let spins = lines.windows(2).find(|lines| lines[1].contains(" spin (busy_functions.py:8)"));
         assert!(spins.is_some_and(|lines| lines[0].contains("profile:")), "{}", &shown[..shown.len().min(3000)]);

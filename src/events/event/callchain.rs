@@ -271,6 +271,13 @@ pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>>
     ip_frames(sample, context).pop()
 }
 
+/// Returns the frame of the function in which a sample was taken. While the interpreter's main loop runs a Python function, this
+/// is the Python function. `chain` is the call chain of the sample, with frames of interpreters.
+pub fn sampled_function(sample: &Sample<'_>, chain: &[Arc<Frame>], context: &Context) -> Option<Arc<Frame>> {
+    let is_python = |frame: &&Arc<Frame>| matches!(frame.origin, Origin::Python { .. });
+    chain.first().filter(is_python).cloned().or_else(|| ip_function(sample, context))
+}
+
 fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     let Some(addr) = sample.event.layout.ip(sample.record) else { return Vec::new() };
     if sample.is_of_guest() {

@@ -22,14 +22,14 @@ pub use flame::{FlamePlan, grouped};
 use perf_prof_events::{
     event::{
         AddedSample, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Sample, Shares, Sink, Stop,
-        cgroup_text, frame_label, frames, ip_function,
+        cgroup_text, frame_label, frames, sampled_function,
     },
     picture::{Label, Stacks},
 };
 use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{Input, RunPlan, Verbosity},
+    plan::{Input, InterpreterFrameUse, RunPlan, Verbosity},
     spine::{ChosenRecording, Receiver},
 };
 use perf_prof_system::{
@@ -54,6 +54,8 @@ pub struct ReportPlan {
     pub by: Vec<GroupKey>,
     /// How callers are shown.
     pub callers: CallerSums,
+    /// Whether call chains have the frames of Python functions. `None` if the user did not specify this.
+    pub python: Option<InterpreterFrameUse>,
     /// The recording for a comparison; `None` if the user wants no comparison.
     pub before: Option<Before>,
     /// The flame graph to write, if any.
@@ -230,6 +232,7 @@ enum Roots {
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
         let mut run = RunPlan::of_recording(input, &plan.events, plan.verbosity);
+        run.capture.callchain.python = plan.python;
         if plan.pprof.is_some() {
             run.symbols = pprof::symbols();
         }
@@ -341,7 +344,7 @@ impl Deliver for Sums {
             unnamed(tid)
         });
         let mut chain = frames(&sample, &self.context);
-        let place = ip_function(&sample, &self.context);
+        let place = sampled_function(&sample, &chain, &self.context);
         if let Some(profile) = &mut self.profile {
             let only = if chain.is_empty() { place.as_slice() } else { &[] };
             profile.add(event, &sample, if only.is_empty() { &chain } else { only }, &self.context);

@@ -187,6 +187,7 @@ mod tests {
             events: Vec::new(),
             by: vec![GroupKey::Comm, GroupKey::Cpu],
             callers: CallerSums::Ignored,
+            python: None,
             before: None,
             flame: None,
             pprof: None,

@@ -1,0 +1,93 @@
+//! Python functions in what `report` and `top` make of a recording.
+
+use std::fs;
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use super::python_frames::{BUSY, interpreters, record_busy};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::{perf_prof, stdout},
+};
+
+/// A recording of the busy program, and the folder that holds it.
+struct Recorded {
+    folder: TempDir,
+    path: String,
+}
+
+impl Recorded {
+    #[track_caller]
+    fn new() -> Recorded {
+        let Some(python) = interpreters().into_values().next() else {
+            skip(Need::Python, "there is no CPython 3.11 to 3.15");
+        };
+        let folder = TempDir::new().unwrap();
+        let path = record_busy(&format!("{} {BUSY}", python.display()), folder.path());
+        Recorded { folder, path }
+    }
+
+    /// Returns what a command prints of the recording.
+    #[track_caller]
+    fn shown(&self, args: &[&str]) -> String {
+        let output = perf_prof(args).args(["--input", &self.path]).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output)
+    }
+
+    /// Returns the file that `report --flame` writes.
+    #[track_caller]
+    fn flame(&self, name: &str, args: &[&str]) -> String {
+        let path = self.folder.path().join(name);
+        self.shown(&[&["report", "-q", "--flame", &path.display().to_string()], args].concat());
+        fs::read_to_string(path).unwrap()
+    }
+}
+
+#[test]
+fn a_report_has_the_shares_of_python_functions_in_all_its_forms() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::new();
+    let json = recorded.shown(&["report", "--json", "--children", "--sort", "dso,symbol"]);
+    let json: Json = serde_json::from_str(&json).unwrap();
+    let lines = json["events"][0]["lines"].as_array().unwrap();
+    let of = |symbol: &str, key: &str| {
+        let is_function =
+            |line: &&Json| line["dso"] == "busy_functions.py" && line["symbol"] == format!("[.] {symbol}");
+        lines.iter().find(is_function).map_or(0.0, |line| line[key].as_f64().unwrap())
+    };
+    let turn = of("turn", "children");
+    for (function, share) in [("half", 1. / 2.), ("third", 1. / 3.), ("sixth", 1. / 6.)] {
+        let is = of(function, "children") / turn;
+        assert!((is - share).abs() < 0.05, "{function}: {is}");
+    }
+    let is_loop = |line: &&Json| line["symbol"].as_str().unwrap().contains("_PyEval_EvalFrameDefault");
+    let of_loop: f64 = lines.iter().filter(is_loop).map(|line| line["period"].as_f64().unwrap()).sum();
+    // The samples in the main loop are those of the function that it runs.
+    assert!(of("spin", "period") > 10.0 * of_loop, "{} {of_loop}", of("spin", "period"));
+
+    let table = recorded.shown(&["report", "-g"]);
+    let is_spin = |line: &&str| line.contains(" busy_functions.py ") && line.ends_with(" [.] spin");
+    let tree: Vec<&str> =
+        table.lines().skip_while(|line| !is_spin(line)).skip(1).take_while(|line| !line.is_empty()).collect();
+    for caller in ["half", "third", "sixth"] {
+        assert!(tree.iter().any(|line| line.ends_with(&format!(" {caller}"))), "{caller}: {table}");
+    }
+}
+
+#[test]
+fn flame_graphs_of_a_recording_have_python_functions_or_only_these_or_none() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::new();
+    let chain = "turn_[python];half_[python];spin_[python]";
+    let folded = recorded.flame("x.folded", &[]);
+    assert!(folded.contains(&format!(";{chain};")) && folded.contains(&format!(";{chain} ")), "{folded}");
+    let only = recorded.flame("only.folded", &["--python=only"]);
+    assert!(only.lines().any(|line| line.contains(&format!(";<module>_[python];{chain} "))), "{only}");
+    assert!(!only.contains(&format!("{chain};")), "{only}");
+    let none = recorded.flame("none.folded", &["--python=no"]);
+    assert!(!none.contains("[python]") && none.contains("_PyEval_EvalFrameDefault"), "{none}");
+    let picture = recorded.flame("x.svg", &[]);
+    assert!(picture.contains("green: Python, ") && picture.contains("<title>half ("), "{}", picture.len());
+}
