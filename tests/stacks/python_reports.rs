@@ -77,6 +77,22 @@ fn a_report_has_the_shares_of_python_functions_in_all_its_forms() {
 }
 
 #[test]
+fn a_table_by_lines_names_the_line_of_each_function() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::new();
+    let text = fs::read_to_string(BUSY).unwrap();
+    let at = |function: &str, of: &str| {
+        let line = 1 + text.lines().position(|line| line.trim().starts_with(of)).unwrap();
+        format!("{function} (busy_functions.py:{line})")
+    };
+    let chain = [("<module>", "turn()"), ("turn", "half()"), ("half", "spin(0.03)"), ("spin", "while time")];
+    let chain = chain.map(|(function, of)| at(function, of)).join(";");
+    let table = recorded.shown(&["top", "--by", "stack_lines", "--python=only", "-n", "1000"]);
+    let rows: Vec<&str> = table.lines().filter(|line| line.ends_with(&format!(" {chain}"))).collect();
+    assert_eq!(rows.len(), 1, "{chain} {table}");
+}
+
+#[test]
 fn flame_graphs_of_a_recording_have_python_functions_or_only_these_or_none() {
     needs([Need::Bpf, Need::Python]);
     let recorded = Recorded::new();

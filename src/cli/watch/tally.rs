@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{Args, builder::RangedU64ValueParser};
+use perf_prof_events::event::reader::is_stack;
 use perf_prof_format::spec::{CallGraph, EventKind, EventSpec, SpanStack, parse_events};
 use perf_prof_session::{
     plan::{Origin, RunPlan},
@@ -120,7 +121,6 @@ enum Stacks {
 /// Requests the callchains that the keys need. A span gets an attribute that says which of its two events gets a
 /// callchain. Usually only one of the two events needs a callchain.
 fn request_stacks(events: &mut [EventSpec], by: &[String]) -> Stacks {
-    let is_stack = |name: &str| name.trim_start_matches('_') == "stack";
     let has = |part: &str| {
         let of_part = |key: &String| key.split_once('.').is_some_and(|(of, name)| of == part && is_stack(name));
         by.iter().any(of_part)
@@ -167,6 +167,7 @@ mod tests {
             ("offcpu", &["stack", "end.stack"], (Stacks::AsWritten, Both)),
             ("offcpu//stack=end/", &["stack"], (Stacks::AsWritten, End)),
             ("a:b", &["stack"], (Stacks::OfEveryEvent, Inherit)),
+            ("a:b", &["stack_lines"], (Stacks::OfEveryEvent, Inherit)),
             // The attribute alone would give only kernel frames.
             ("a:b//stack/", &["stack"], (Stacks::OfEveryEvent, Inherit)),
             ("a:b//max-stack=5/", &["stack"], (Stacks::OfEveryEvent, Inherit)),

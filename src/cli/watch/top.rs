@@ -61,7 +61,8 @@ Examples
 events have comm, pid, tid, cpu, cgroup and event, of the task in which the event happened. If
 a field of the event has the same name, write _comm, _pid, _tid, _cpu, _cgroup or _event.
 stack is the call chain: a live run records it then, a recording has to have it. Programs without
-frame pointers need --call-graph dwarf. On a terminal, the table shows as many of its innermost
+frame pointers need --call-graph dwarf. stack_lines is the same with the lines of Python functions
+(--python), as in `load_rows (app.py:42)`. On a terminal, the table shows as many of its innermost
 frames as fit into a line, the innermost last, with `...` for others; of the kernel's frames the
 innermost that differs. Files, pipes and --json get all frames.
 

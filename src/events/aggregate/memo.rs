@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{key::Word, texts::Texts};
 use crate::event::{
-    Frame, UNKNOWN_COMM, folded,
+    Frame, StackDetail, UNKNOWN_COMM, folded,
     reader::{Facts, Input, Read},
 };
 
@@ -28,13 +28,18 @@ pub struct Memo {
     last: Option<(i32, KnownName)>,
     /// The latest time at which a name was looked up.
     latest: u64,
-    /// The frames of each cached call chain, and the index of the chain's text. The key is a hash of the memory
-    /// addresses of the `Frame`s. The cache owns the frames, so no other `Frame` can get one of these addresses.
-    chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
+    /// The cached call chains. The key is what their texts say, and a hash of the memory addresses of the `Frame`s.
+    chains: FxHashMap<(StackDetail, u64), KnownChain>,
     /// The index of each cgroup's path, by the cgroup's id.
     cgroups: FxHashMap<u64, u32>,
     /// The number of frames in `chains`.
     frames: usize,
+}
+
+/// A call chain and the index of its text. The cache owns the frames, so no other `Frame` can get one of their memory addresses.
+struct KnownChain {
+    frames: Vec<Arc<Frame>>,
+    text: u32,
 }
 
 /// The name of a thread during an interval of time.
@@ -68,7 +73,7 @@ impl Memo {
             },
             Read::Comm => Word::text(self.comm(input, texts)),
             Read::Cgroup => Word::text(self.cgroup(input, texts)),
-            Read::Stack => Word::text(self.stack(input, texts)),
+            Read::Stack(detail) => Word::text(self.stack(*detail, input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
             Read::Part(part) => match part.of(input) {
                 // Not cached: when the span began, the task may have had another name.
@@ -137,24 +142,24 @@ impl Memo {
         text
     }
 
-    fn stack(&mut self, input: &Input<'_>, texts: &mut Texts) -> u32 {
+    fn stack(&mut self, detail: StackDetail, input: &Input<'_>, texts: &mut Texts) -> u32 {
         let frames = input.frames();
         let mut hasher = FxHasher::default();
         frames.iter().for_each(|frame| hasher.write_usize(Arc::as_ptr(frame) as usize));
-        let hash = hasher.finish();
-        if let Some((known, text)) = self.chains.get(&hash)
-            && known.len() == frames.len()
-            && known.iter().zip(&frames).all(|(known, frame)| Arc::ptr_eq(known, frame))
+        let key = (detail, hasher.finish());
+        if let Some(known) = self.chains.get(&key)
+            && known.frames.len() == frames.len()
+            && known.frames.iter().zip(&frames).all(|(known, frame)| Arc::ptr_eq(known, frame))
         {
-            return *text;
+            return known.text;
         }
-        let text = texts.intern(folded(&frames).as_bytes());
+        let text = texts.intern(folded(&frames, detail).as_bytes());
         if self.chains.len() >= CHAINS || self.frames >= FRAMES {
             self.chains.clear();
             self.frames = 0;
         }
         self.frames += frames.len();
-        self.chains.insert(hash, (frames, text));
+        self.chains.insert(key, KnownChain { frames, text });
         text
     }
 }

@@ -296,31 +296,31 @@ fn names_that_an_event_does_not_have() {
         .assert_eq(&filter("byte == 1"));
 }
 
-fn frame(symbol: &str) -> Arc<Frame> {
-    let (symbol, dso) = (symbol.into(), "/bin/made".into());
-    let origin = Origin::User { pid: 1 };
-    Arc::new(Frame { slot: Slot::default(), addr: 1, symbol, offset: 0, origin, dso, dso_offset: 0, srcline: None })
+fn frame(symbol: &str, line_of_python: Option<u32>) -> Arc<Frame> {
+    let srcline = line_of_python.map(|line| ("/srv/app.py".into(), line));
+    let origin = if line_of_python.is_some() { Origin::Python { pid: 1 } } else { Origin::User { pid: 1 } };
+    let (symbol, dso, slot) = (symbol.into(), "made".into(), Slot::default());
+    Arc::new(Frame { slot, addr: 1, symbol, offset: 0, origin, dso, dso_offset: 0, srcline })
 }
 
 #[test]
-fn stacks_are_folded() {
+fn stacks_are_folded_with_and_without_lines() {
     let event = event(PERF_SAMPLE_CALLCHAIN);
-    let by = definition(&["_comm", "_stack"], None);
+    let by = definition(&["_stack", "_stack_lines"], None);
     let plan = Plan::new(&by, &event).unwrap();
-    let mut groups = Groups::new(by);
+    let (mut groups, mut memo) = (Groups::new(by), Memo::default());
     let record = record(&event, ("a", 1, 2), &[]);
-    let [inner, middle, outer] = ["inner", "middle", "outer"].map(frame);
-    let mut memo = Memo::default();
-    for frames in [vec![&inner, &outer], vec![&inner, &middle, &outer], vec![&inner, &outer]] {
-        let frames: Vec<Arc<Frame>> = frames.into_iter().cloned().collect();
-        let kept = KeptFacts { comm: Some(b"make".to_vec()), frames, ..KeptFacts::default() };
+    let [read, at_7, at_42] = [("read", None), ("load", Some(7)), ("load", Some(42))].map(|(of, line)| frame(of, line));
+    for frames in [vec![&read, &at_42], vec![&read, &at_7], vec![&read, &at_7, &at_42], vec![&read, &at_42]] {
+        let kept = KeptFacts { frames: frames.into_iter().cloned().collect(), ..KeptFacts::default() };
         let input = Input { sample: Sample { event: &event, record: &record }, facts: Facts::Kept(&kept) };
         groups.add(&plan, &input, &mut memo);
     }
     expect![[r#"
-        _comm  _stack              count  share
-        make   outer;inner             2  66.7%
-        make   outer;middle;inner      1  33.3%"#]]
+        _stack                            _stack_lines                           count  share
+        load_[python];read                load (app.py:42);read                      2  50.0%
+        load_[python];read                load (app.py:7);read                       1  25.0%
+        load_[python];load_[python];read  load (app.py:42);load (app.py:7);read      1  25.0%"#]]
     .assert_eq(&groups.report(None, "count").text());
 }
 

@@ -86,7 +86,7 @@ fn column_type(name: &str, read: &Read) -> ColumnType {
         Read::Cpu | Read::Member(SampleMember::Cpu) => ColumnType::Int(CPU),
         Read::Member(_) | Read::Period => ColumnType::Int(WORD),
         Read::Realtime => ColumnType::Time,
-        Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack => ColumnType::Text,
+        Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack(_) => ColumnType::Text,
         Read::Part(part) => {
             let name = name.split_once('.').map_or(name, |(_, name)| name);
             let types = part.reads().map(|read| column_type(name, read));
@@ -220,7 +220,7 @@ fn datum<'a>(read: &Read, input: &Input<'a>) -> Option<Datum<'a>> {
             }
             None => input.sample.field(field).map(Datum::from),
         },
-        Read::Comm | Read::Cgroup | Read::Stack | Read::Event(_) => read.made_text(input).map(Datum::Made),
+        Read::Comm | Read::Cgroup | Read::Stack(_) | Read::Event(_) => read.made_text(input).map(Datum::Made),
         _ => read.value(input).map(Datum::from),
     }
 }

@@ -37,7 +37,7 @@ impl TextColumn {
         let index = match cell {
             Cell::Null => None,
             Cell::Read(Read::Event(name)) => Some(self.event_name(event, name)),
-            Cell::Read(read @ (Read::Comm | Read::Cgroup | Read::Stack)) => {
+            Cell::Read(read @ (Read::Comm | Read::Cgroup | Read::Stack(_))) => {
                 self.memo.word(read, input, &mut self.texts).text_index()
             }
             Cell::Read(Read::Field(field)) if field.kind.is_text() => match input.sample.field(field) {

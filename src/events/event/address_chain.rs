@@ -8,7 +8,7 @@ use perf_prof_format::{
     record::SampleLayout,
 };
 
-use super::{Context, EventType, Format, Sample, folded, frames};
+use super::{Context, EventType, Format, Sample, StackDetail, folded, frames};
 
 /// The addresses of a call chain, innermost first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,8 @@ impl AddressChain {
     pub fn folded(&self, time: u64, context: &Context) -> String {
         let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CALLCHAIN, 0);
         let event = EventType { alias: None, format: Format::other("chain"), layout, max_stack: None };
-        folded(&frames(&Sample { event: &event, record: &self.record(time) }, context))
+        let frames = frames(&Sample { event: &event, record: &self.record(time) }, context);
+        folded(&frames, StackDetail::Functions)
     }
 
     /// Makes the record of a sample with this chain.

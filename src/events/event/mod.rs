@@ -52,7 +52,7 @@ pub use span::{
     SpanField, SpanFieldAt, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask,
     SpanView, TaskGaps, notes,
 };
-pub use stack_text::{folded, frame_label};
+pub use stack_text::{StackDetail, folded, frame_label};
 pub use stats::{EventCounts, Stats};
 pub use targets::{SpansOf, Targets};
 pub use tasks::Tasks;

@@ -1,6 +1,6 @@
 //! The values that keys and sums read from an event.
 
-use perf_prof_events::event::{EventType, reader::Read};
+use perf_prof_events::event::{EventType, StackDetail, reader::Read};
 use perf_prof_format::{
     record::SampleMember,
     tracefs::{EventFormat, Extent, Field, FieldKind, IntType},
@@ -26,7 +26,7 @@ impl Reader<'_> {
     pub fn part(&self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
             Read::Comm => Ok(Part::Text(Text::Comm)),
-            Read::Stack => Ok(Part::Chain),
+            Read::Stack(StackDetail::Functions) => Ok(Part::Chain),
             Read::Event(name) => Ok(Part::Constant(name.clone())),
             Read::Field(field) => match field.kind {
                 FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => {

@@ -2,6 +2,7 @@
 
 use perf_prof_events::{
     aggregate::{Groups, KeyPart},
+    event::reader,
     picture::KERNEL_SUFFIX,
 };
 
@@ -27,7 +28,7 @@ pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
 
 /// Returns whether a key is a call chain: of the event itself (`_stack`), or of an event of a span (`begin.stack`).
 pub(super) fn is_stack(key: &str) -> bool {
-    matches!(key.rsplit('.').next(), Some("stack" | "_stack"))
+    key.rsplit('.').next().is_some_and(reader::is_stack)
 }
 
 fn user_frames(chain: &str) -> usize {

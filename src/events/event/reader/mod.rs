@@ -10,7 +10,10 @@ use perf_prof_format::{
     value::{Value, ValueType},
 };
 
-use super::{EventType, Format, Sample, UNKNOWN_COMM, has_callchain, stack_text::folded};
+use super::{
+    EventType, Format, Sample, UNKNOWN_COMM, has_callchain,
+    stack_text::{StackDetail, folded},
+};
 
 pub use input::{Facts, Input, KeptFacts};
 pub use part::PartRead;
@@ -48,8 +51,8 @@ pub enum Read {
     Cgroup,
     /// The event's name.
     Event(Box<[u8]>),
-    /// The call chain.
-    Stack,
+    /// The text of the call chain.
+    Stack(StackDetail),
     /// A value of the event that begins or ends a span: `begin.NAME` or `end.NAME`.
     Part(PartRead),
 }
@@ -77,7 +80,7 @@ pub(crate) enum ReadKind {
 
 /// The members that all kinds of events may have, and how to read them. An event without a period lacks `_period`, and an
 /// event without a cgroup lacks `_cgroup`.
-const OWN: [(&str, Read); 9] = [
+const OWN: [(&str, Read); 10] = [
     ("_pid", Read::Pid),
     ("_tid", Read::Tid),
     ("_time", Read::Time),
@@ -86,7 +89,8 @@ const OWN: [(&str, Read); 9] = [
     ("_realtime", Read::Realtime),
     ("_comm", Read::Comm),
     ("_cgroup", Read::Cgroup),
-    ("_stack", Read::Stack),
+    ("_stack", Read::Stack(StackDetail::Functions)),
+    ("_stack_lines", Read::Stack(StackDetail::Lines)),
 ];
 /// The member that holds the event's name.
 const EVENT: &str = "_event";
@@ -105,7 +109,7 @@ pub(crate) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> 
         (_, Some(field)) => Ok(fixed_field(field, event).unwrap_or_else(|| Read::Field(field.clone()))),
         (None, None) if name == EVENT => Ok(Read::Event(event.shown_name().into_bytes().into())),
         (None, None) => match event.members().find(|member| member.name() == name) {
-            Some(SampleMember::Callchain) => own_read(&Read::Stack, event),
+            Some(SampleMember::Callchain) => own_read(&Read::Stack(StackDetail::Functions), event),
             Some(member) => match member.kind() {
                 MemberType::Int => Ok(fixed_member(member, event).unwrap_or(Read::Member(member))),
                 MemberType::Bytes => Ok(Read::Member(member)),
@@ -128,6 +132,11 @@ pub(crate) fn names(event: &EventType) -> Vec<String> {
     own.chain(fields.map(|field| field.name.clone())).chain(members).chain(parts).collect()
 }
 
+/// Returns whether a name stands for the text of a call chain. Users may leave out the underscore.
+pub fn is_stack(name: &str) -> bool {
+    matches!(name.trim_start_matches('_'), "stack" | "stack_lines")
+}
+
 /// Returns whether an event has the member `_period`. Events other than tracepoints have `period` instead.
 fn has_period(event: &EventType) -> bool {
     event.format.tracepoint().is_some()
@@ -140,7 +149,7 @@ fn own_read(read: &Read, event: &EventType) -> Result<Read, ReadError> {
         Read::Time => SampleMember::Time,
         Read::Cpu => SampleMember::Cpu,
         Read::Period => SampleMember::Period,
-        Read::Stack if !has_callchain(&Sample { event, record: &[] }) => return Err(ReadError::NoCallchain),
+        Read::Stack(_) if !has_callchain(&Sample { event, record: &[] }) => return Err(ReadError::NoCallchain),
         Read::Cgroup if !event.layout.has_cgroup() => return Err(ReadError::NoCgroup),
         _ => return Ok(read.clone()),
     };
@@ -176,7 +185,7 @@ impl Read {
         match self {
             Read::Field(field) => of_field(field),
             Read::Member(member) if member.kind() == MemberType::Bytes => ReadKind::Bytes,
-            Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack => ReadKind::Text,
+            Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack(_) => ReadKind::Text,
             Read::Part(part) => part.kind(),
             _ => ReadKind::Number,
         }
@@ -203,7 +212,7 @@ impl Read {
     /// Returns whether reading the value needs the functions of addresses.
     pub fn needs_symbols(&self) -> bool {
         match self {
-            Read::Stack => true,
+            Read::Stack(_) => true,
             Read::Part(part) => part.reads().any(Read::needs_symbols),
             _ => false,
         }
@@ -214,7 +223,7 @@ impl Read {
         match self {
             Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),
             Read::Cgroup => Some(input.cgroup()),
-            Read::Stack => Some(folded(&input.frames()).into_bytes()),
+            Read::Stack(detail) => Some(folded(&input.frames(), *detail).into_bytes()),
             Read::Event(name) => Some(name.to_vec()),
             _ => None,
         }
@@ -233,7 +242,7 @@ impl Read {
             Read::Cpu => Some(Value::Uint(sample.cpu().into())),
             Read::Period => Some(Value::Uint(sample.period())),
             Read::Realtime => input.realtime().map(Value::Int),
-            Read::Number { .. } | Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack | Read::Part(_) => None,
+            Read::Number { .. } | Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack(_) | Read::Part(_) => None,
         }
     }
 }
