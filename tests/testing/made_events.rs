@@ -151,6 +151,31 @@ print(hex(make_event("cpu-clock", _callchain=chain).ip))
 }
 
 #[test]
+fn frames_of_python_and_inlined_ones_are_what_they_were_in_the_event() {
+    let code = r#"
+chain = [
+    {"addr": 0x401000, "symbol": "copy", "dso": "/bin/app", "inlined": True, "srcline": "copy.c:7"},
+    {"addr": 0x402000, "symbol": "load_rows", "dso": "app.py", "python": True, "srcline": "/srv/app.py:42"},
+    {"addr": 0, "symbol": "[python: the process has ended]", "dso": "[python]", "python": True, "line": None}]
+event = make_event("sched:sched_switch", formats="shipped", _pid=4, _callchain=chain)
+for frame in event._callchain:
+    print({key: value for key, value in frame.items() if key not in ("addr", "offset", "kernel", "pid")})
+same = make_event("sched:sched_switch", formats="shipped", _pid=4, _callchain=event._callchain)
+print(same._callchain == event._callchain)
+"#;
+    prints(
+        code,
+        expect![[r#"
+            {'symbol': 'copy', 'dso': '/bin/app', 'inlined': True, 'srcline': 'copy.c:7'}
+            {'symbol': 'load_rows', 'dso': 'app.py', 'python': True, 'line': 42, 'srcline': '/srv/app.py:42'}
+            {'symbol': '[python: the process has ended]', 'dso': '[python]', 'python': True, 'line': None}
+            True
+            --- status 0
+        "#]],
+    );
+}
+
+#[test]
 fn what_does_not_fit_is_an_error_that_says_why() {
     let code = r#"
 def error(*args, **fields):
@@ -187,6 +212,7 @@ switch(_callchain=[2**64 - 1])
 switch(_callchain=[()])
 switch(_callchain=["main"])
 switch(_callchain=[{"symbol": "main"}])
+switch(_callchain=[{"addr": 1, "srcline": "app.py"}])
 switch(_callchain=[1] * 9000)
 error("raw_syscalls:sys_enter", formats="shipped", args=[1, -2])
 error("raw_syscalls:sys_enter", formats="shipped", args=[0] * 7)
@@ -222,6 +248,7 @@ error("sched:sched_switch", formats=3)
             ValueError: sched:sched_switch: _callchain[0] has to be an address, (address, symbol) or (address, symbol, dso)
             TypeError: sched:sched_switch: _callchain[0] has a value of type str; it needs an int
             ValueError: sched:sched_switch: _callchain[0] has no 'addr'
+            ValueError: sched:sched_switch: _callchain[0] has the srcline 'app.py', which has to be FILE:LINE, such as app.py:42
             ValueError: sched:sched_switch: the record of the event would have 72144 bytes, but a record has at most 65535
             ValueError: raw_syscalls:sys_enter: args[1] is -2, but unsigned long[6] has values from 0 to 18446744073709551615
             ValueError: raw_syscalls:sys_enter: args has 56 bytes, but unsigned long[6] has room for 48

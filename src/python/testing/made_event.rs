@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use perf_prof_events::event::{EventType, Format, Frame, reader::KeptFacts};
+use perf_prof_events::event::{EventType, Format, Frame, Origin, reader::KeptFacts};
 use perf_prof_format::{
     abi::*,
     record::{SampleLayout, SampleValues},
@@ -20,7 +20,7 @@ use super::{
     event_format::formats_from,
     formats::FormatsFrom,
     made_span::{make_span, span_of},
-    members::{MadeFrame, Members, field_input},
+    members::{MadeFrame, Members, UserFrame, field_input},
 };
 use crate::script::{made, unnamed_frames};
 
@@ -206,15 +206,20 @@ fn named_frames(given: &[MadeFrame], decoded: Vec<Arc<Frame>>) -> Vec<Arc<Frame>
         if given.symbol.is_none() && given.dso.is_none() && given.offset.is_none() {
             return decoded;
         }
+        let origin = match (decoded.origin, given.kind) {
+            (Origin::User { pid }, UserFrame::Inlined) => Origin::Inlined { pid },
+            (Origin::User { pid }, UserFrame::Python) => Origin::Python { pid },
+            (origin, _) => origin,
+        };
         Arc::new(Frame {
             slot: Default::default(),
             addr: decoded.addr,
             symbol: given.symbol.as_deref().map_or_else(|| decoded.symbol.clone(), Arc::from),
             offset: given.offset.unwrap_or(if given.symbol.is_some() { 0 } else { decoded.offset }),
-            origin: decoded.origin,
+            origin,
             dso: given.dso.as_deref().map_or_else(|| decoded.dso.clone(), Arc::from),
             dso_offset: decoded.dso_offset,
-            srcline: None,
+            srcline: given.srcline.as_ref().map(|(file, line)| (file.as_str().into(), *line)),
         })
     };
     given.iter().zip(decoded).map(named).collect()

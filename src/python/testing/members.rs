@@ -89,6 +89,18 @@ pub struct MadeFrame {
     pub symbol: Option<String>,
     pub dso: Option<String>,
     pub offset: Option<u64>,
+    pub kind: UserFrame,
+    /// The source file and the line.
+    pub srcline: Option<(String, u32)>,
+}
+
+/// The kind of a frame that is not in the kernel.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum UserFrame {
+    #[default]
+    Native,
+    Inlined,
+    Python,
 }
 
 impl Members {
@@ -172,16 +184,32 @@ fn made_frame(place: &str, frame: &Bound<'_, PyAny>) -> PyResult<MadeFrame> {
         };
         let offset = dict.get_item("offset")?.map(|offset| address(place, &offset)).transpose()?;
         let (symbol, dso) = (text(dict.get_item("symbol")?)?, text(dict.get_item("dso")?)?);
-        MadeFrame { address: address(place, &at)?, symbol, dso, offset }
+        let has = |name: &str| -> PyResult<bool> { dict.get_item(name)?.map_or(Ok(false), |value| value.is_truthy()) };
+        let kind = match (has("python")?, has("inlined")?) {
+            (true, _) => UserFrame::Python,
+            (false, true) => UserFrame::Inlined,
+            (false, false) => UserFrame::Native,
+        };
+        let srcline = text(dict.get_item("srcline")?)?.map(|text| srcline(place, &text)).transpose()?;
+        MadeFrame { address: address(place, &at)?, symbol, dso, offset, kind, srcline }
     } else if let Ok(parts) = frame.cast::<PyTuple>() {
         if parts.is_empty() || parts.len() > 3 {
             let text = format!("{place} has to be an address, (address, symbol) or (address, symbol, dso)");
             return Err(PyValueError::new_err(text));
         }
         let part = |at: usize| text(parts.get_item(at).ok());
-        MadeFrame { address: address(place, &parts.get_item(0)?)?, symbol: part(1)?, dso: part(2)?, offset: None }
+        let (address, symbol, dso) = (address(place, &parts.get_item(0)?)?, part(1)?, part(2)?);
+        MadeFrame { address, symbol, dso, ..MadeFrame::default() }
     } else {
         MadeFrame { address: address(place, frame)?, ..MadeFrame::default() }
     };
     Ok(made)
+}
+
+/// Returns the parts of a `srcline` such as `/srv/app.py:42`.
+fn srcline(place: &str, text: &str) -> PyResult<(String, u32)> {
+    let parts = text.rsplit_once(':').and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
+    parts.ok_or_else(|| {
+        PyValueError::new_err(format!("{place} has the srcline '{text}', which has to be FILE:LINE, such as app.py:42"))
+    })
 }
