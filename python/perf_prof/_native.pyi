@@ -24,7 +24,9 @@ class _KnownFrame(TypedDict):
 class _Frame(_KnownFrame, total=False):
     """One frame of a call chain. User frames have `pid`; `inlined` needs --inline, `srcline` needs --srcline.
 
-    Functions of Python programs have `python`, `line` and `srcline` without it.
+    Functions of Python programs (--python-frames) have `python` (True) and `line`, and `srcline` without --srcline if
+    their line is known. Otherwise `line` is None. Their `symbol` is the qualified name, or a reason in place of it,
+    such as '[python: the process has ended]'; `dso` is the name of the file, or '[python]' with a reason.
     """
 
     pid: int
