@@ -30,8 +30,9 @@
 //!   `script/aggregate/top.rs`; how they get events: `script/aggregate/feed.rs`, `script/feeding.rs`
 //! * metrics for Prometheus: the server is `metrics.py`, its pages come from `script/aggregate/metrics.rs`, and
 //!   `script/serving.rs` starts it for a script
-//! * what a notebook shows: `_repr_html_` of the classes, for example in `script/flame_graph.rs`; the notebook of the
-//!   project: `docs/notebook.ipynb` of the repository, which `tests/python/test_notebook.py` runs
+//! * what a notebook shows: `_repr_html_` of the classes, for example in `script/flame_graph.rs`; what pictures share:
+//!   `script/pictures.rs`; the notebook of the project: `docs/notebook.ipynb` of the repository, which
+//!   `tests/python/test_notebook.py` runs
 //! * `Parts` and `States`, for scripts with `--jobs`: `_parts.py`
 //! * tracebacks of callbacks, `--on-error`: `script/failure.rs`
 //! * control characters in the output of scripts: `script/printing.rs`

@@ -2,7 +2,7 @@
 //! list of names.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -19,7 +19,7 @@ use pyo3::{
 
 use super::{
     event::{Stack, stack_of},
-    module::shortfall,
+    pictures::{not_saved, svg_text, with_missing},
 };
 
 /// Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
@@ -148,19 +148,12 @@ impl FlameGraph {
             Form::Folded => Ok(self.folded().into_bytes()),
         };
         let written = text.and_then(|text| fs::write(&path, text).map_err(DrawError::Write));
-        written.map_err(|error| match error {
-            DrawError::Empty => PyValueError::new_err(format!("{}: {error}", path.display())),
-            DrawError::Write(error) => os_error(&error, &path),
-        })
+        written.map_err(|error| not_saved(error, &path, "no stacks were added"))
     }
 
     /// For programs that show pictures but run no scripts in them. Without stacks there is no picture.
     fn _repr_svg_(&self) -> PyResult<Option<String>> {
-        match self.picture() {
-            Ok(svg) => Ok(Some(String::from_utf8_lossy(&svg).into_owned())),
-            Err(DrawError::Empty) => Ok(None),
-            Err(DrawError::Write(error)) => Err(error.into()),
-        }
+        svg_text(self.picture())
     }
 
     /// Jupyter shows this in a notebook. The picture has a frame of its own, because a notebook runs no scripts of
@@ -202,13 +195,6 @@ impl FlameGraph {
     }
 }
 
-/// Returns the subtitle of a picture, which also says what is missing in the current run.
-pub(super) fn with_missing(subtitle: Option<&str>) -> Option<String> {
-    let missing = shortfall().map(|shortfall| format!("partial: {}", shortfall.reasons()));
-    let texts: Vec<&str> = subtitle.into_iter().chain(missing.as_deref()).collect();
-    (!texts.is_empty()).then(|| texts.join("; "))
-}
-
 /// Reads the height of a picture in pixels from its first tag.
 fn pixel_height(svg: &[u8]) -> u32 {
     const USUAL: u32 = 600;
@@ -216,20 +202,6 @@ fn pixel_height(svg: &[u8]) -> u32 {
     let tag = text.split_once("<svg ").and_then(|(_, rest)| rest.split_once('>')).map_or("", |(tag, _)| tag);
     let height = tag.split_once(" height=\"").and_then(|(_, rest)| rest.split('"').next()?.parse().ok());
     height.unwrap_or(USUAL)
-}
-
-/// Returns the OSError that Python itself would raise for this file: with the errno, and of the subclass for this
-/// errno.
-pub fn os_error(error: &io::Error, path: &Path) -> PyErr {
-    match error.raw_os_error() {
-        Some(number) => {
-            let text = error.to_string();
-            // Both Rust and Python add the error number to the text, so Rust's number is removed.
-            let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text).to_owned();
-            PyOSError::new_err((number, text, path.as_os_str().to_owned()))
-        }
-        None => PyOSError::new_err(format!("{}: {error}", path.display())),
-    }
 }
 
 impl FlameGraph {

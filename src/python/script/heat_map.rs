@@ -17,8 +17,8 @@ use pyo3::{
 };
 
 use super::{
-    flame_graph::{os_error, with_missing},
     histogram::whole_number,
+    pictures::{not_saved, os_error, svg_text, with_missing},
 };
 
 /// Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
@@ -108,20 +108,13 @@ impl Heatmap {
     #[pyo3(signature = (path))]
     fn save(&self, path: PathBuf) -> PyResult<()> {
         check_name(&path)?;
-        let picture = self.picture().map_err(|error| match error {
-            DrawError::Empty => PyValueError::new_err(format!("{}: no values were added", path.display())),
-            DrawError::Write(error) => os_error(&error, &path),
-        })?;
+        let picture = self.picture().map_err(|error| not_saved(error, &path, "no values were added"))?;
         fs::write(&path, picture).map_err(|error| os_error(&error, &path))
     }
 
     /// Jupyter shows this in a notebook. Without values there is no picture.
     fn _repr_svg_(&self) -> PyResult<Option<String>> {
-        match self.picture() {
-            Ok(svg) => Ok(Some(String::from_utf8_lossy(&svg).into_owned())),
-            Err(DrawError::Empty) => Ok(None),
-            Err(DrawError::Write(error)) => Err(error.into()),
-        }
+        svg_text(self.picture())
     }
 
     fn __repr__(&self) -> String {

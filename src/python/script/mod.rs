@@ -26,6 +26,7 @@ mod optional_events;
 mod package;
 mod perf_module;
 mod perf_script;
+mod pictures;
 mod printing;
 mod running;
 mod serving;

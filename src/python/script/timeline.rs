@@ -17,7 +17,7 @@ use pyo3::{
     types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyType},
 };
 
-use super::flame_graph::os_error;
+use super::pictures::os_error;
 
 /// Slices, instants and counters on named tracks. save() writes them as a trace for ui.perfetto.dev.
 ///

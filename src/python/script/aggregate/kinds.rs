@@ -14,7 +14,7 @@ use pyo3::{
 };
 
 use super::{
-    super::flame_graph::{FlameGraph, os_error},
+    super::{flame_graph::FlameGraph, pictures::os_error},
     base::Aggregator,
     keys::names,
     stacks_profile,
