@@ -8,3 +8,4 @@ mod pprof;
 pub mod report;
 pub mod script_template;
 pub mod script_text;
+mod task_names;

@@ -1,7 +1,6 @@
 //! Profiles for pprof of the samples of a recording, for `export` and `report --pprof`.
 
 use std::{
-    collections::{BTreeSet, HashMap},
     io::{self, Write},
     path::Path,
     sync::Arc,
@@ -18,7 +17,7 @@ use perf_prof_session::spine::ChosenRecording;
 use perf_prof_symbols::symbol::{AddressKind, Inline, Options, Srcline};
 use perf_prof_system::budget::Budget;
 
-use super::script_text::names;
+use super::{script_text::names, task_names::TaskNames};
 
 /// Returns how addresses of a profile are resolved: with inlined functions, source files and lines.
 pub fn symbols() -> Options {
@@ -50,12 +49,6 @@ impl SampledEvents {
     }
 }
 
-/// Returns the text for a task whose comm is not known, as perf writes it. If the comm is reported later, it replaces
-/// this text.
-pub fn unnamed(tid: i32) -> String {
-    format!(":{tid}")
-}
-
 /// The labels of a sample in the profile.
 struct Keys {
     comm: TextId,
@@ -70,7 +63,7 @@ pub struct SampledProfile {
     period: Option<i64>,
     /// The times of the first and the last sample.
     times: Option<(u64, u64)>,
-    unnamed_tasks: BTreeSet<i32>,
+    task_names: TaskNames,
 }
 
 impl SampledProfile {
@@ -78,21 +71,16 @@ impl SampledProfile {
         let quantity = |name: &String| Quantity { name: name.clone(), unit: unit(name).to_owned() };
         let mut profile = Profile::new(events.names.iter().map(quantity).collect(), Values::SamplesAndPeriods, budget);
         let keys = Keys { comm: profile.text("comm"), pid: profile.text("pid"), cpu: profile.text("cpu") };
-        SampledProfile { profile, keys, period: events.period, times: None, unnamed_tasks: BTreeSet::new() }
+        SampledProfile { profile, keys, period: events.period, times: None, task_names: TaskNames::default() }
     }
 
     /// Adds a sample of the event with the index `event`. `chain` is the sample's call chain, innermost first and with
     /// inlined functions. A sample without a call chain has one frame.
     pub fn add(&mut self, event: usize, sample: &Sample<'_>, chain: &[Arc<Frame>], context: &Context) {
-        let (time, (pid, tid)) = (sample.time(), sample.pid_tid());
+        let (time, (pid, _)) = (sample.time(), sample.pid_tid());
         let (first, last) = self.times.unwrap_or((time, time));
         self.times = Some((first.min(time), last.max(time)));
-        let name =
-            context.with_tasks(|tasks| tasks.name(tid, time).map(|name| String::from_utf8_lossy(name).into_owned()));
-        let name = name.unwrap_or_else(|| {
-            self.unnamed_tasks.insert(tid);
-            unnamed(tid)
-        });
+        let name = self.task_names.of(sample, context);
         let Keys { comm, pid: pid_key, cpu } = self.keys;
         let number = |key, number: i64| Label { key, value: LabelValue::Number(number) };
         let cpu = sample.event.layout.cpu(sample.record).map(|of| number(cpu, of.into()));
@@ -142,13 +130,7 @@ impl SampledProfile {
         packing: Packing,
         to: &mut impl Write,
     ) -> io::Result<()> {
-        let later = |&tid: &i32| {
-            let name =
-                context.with_tasks(|tasks| tasks.name(tid, 0).map(|name| String::from_utf8_lossy(name).into_owned()));
-            Some((unnamed(tid), name?))
-        };
-        let later: HashMap<String, String> = self.unnamed_tasks.iter().filter_map(later).collect();
-        self.profile.rename(self.keys.comm, &later);
+        self.profile.rename(self.keys.comm, &self.task_names.later(context));
         let about = About {
             time: self.times.and_then(|(first, _)| context.realtime_unseen(first)),
             duration: self.times.map_or(0, |(first, last)| last - first),

@@ -7,7 +7,6 @@ mod json;
 mod table;
 
 use std::{
-    collections::{BTreeSet, HashMap},
     fs::File,
     io::{self, BufWriter, Write},
     ops::ControlFlow,
@@ -39,8 +38,9 @@ use perf_prof_system::{
 };
 
 use super::{
-    pprof::{self, SampledEvents, SampledProfile, unnamed},
+    pprof::{self, SampledEvents, SampledProfile},
     script_text::names,
+    task_names::TaskNames,
 };
 
 /// The plan of a report: the recording, and how its samples are added up.
@@ -266,7 +266,7 @@ impl Reading {
                 cut_stacks: 0,
                 has_cgroups: plan.by.contains(&GroupKey::Cgroup),
                 names: if roots == Roots::Events { names.clone() } else { Vec::new() },
-                unnamed_tasks: BTreeSet::new(),
+                task_names: TaskNames::default(),
                 failed: None,
             })
         })?;
@@ -301,22 +301,14 @@ struct Sums {
     cut_stacks: u64,
     /// The names of events, if they are the outermost frames of the flame graph. Otherwise empty.
     names: Vec<String>,
-    /// The ids of tasks whose comms were not known at one of their samples. The comms may be reported later.
-    unnamed_tasks: BTreeSet<i32>,
+    task_names: TaskNames,
     failed: Option<anyhow::Error>,
 }
 
 impl Sums {
-    /// Gives each task without a comm the first comm that was reported later, as perf does (`____thread__set_comm()` in
-    /// `tools/perf/util/thread.c`).
+    /// Gives tasks without a comm the comms that were reported later.
     fn rename_tasks(&mut self) {
-        let later = |&tid: &i32| {
-            let name = self
-                .context
-                .with_tasks(|tasks| tasks.name(tid, 0).map(|comm| String::from_utf8_lossy(comm).into_owned()));
-            Some((unnamed(tid), name?))
-        };
-        let later: HashMap<String, String> = self.unnamed_tasks.iter().filter_map(later).collect();
+        let later = self.task_names.later(&self.context);
         if !later.is_empty() {
             self.shares.iter_mut().for_each(|shares| shares.rename_tasks(&later));
         }
@@ -336,13 +328,7 @@ impl Deliver for Sums {
         let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
         let sample = Sample { event: of_type, record };
         let (pid, tid) = sample.pid_tid();
-        let comm = self
-            .context
-            .with_tasks(|tasks| tasks.name(tid, sample.time()).map(|comm| String::from_utf8_lossy(comm).into_owned()));
-        let comm = comm.unwrap_or_else(|| {
-            self.unnamed_tasks.insert(tid);
-            unnamed(tid)
-        });
+        let comm = self.task_names.of(&sample, &self.context);
         let mut chain = frames(&sample, &self.context);
         let place = sampled_function(&sample, &chain, &self.context);
         if let Some(profile) = &mut self.profile {
