@@ -203,10 +203,6 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     if sample.is_of_guest() {
         return guest_chain(sample, sides);
     }
-    // Whether the last context marker was that of the kernel. The kernel writes a marker before each kind of frames, but a
-    // recording may lack markers. Without a marker, the address itself decides: kernel addresses have their top bit set on
-    // every 64-bit architecture that perf runs on.
-    let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut kind = AddressKind::Instruction;
     let mut walked = false;
@@ -215,31 +211,27 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     // be longer than the script asks for.
     let limit = context.frame_limit().or(sample.event.max_stack.map(usize::from));
     let mut left = limit.unwrap_or(usize::MAX);
-    for addr in sample.callchain() {
-        match addr {
-            PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
-            PERF_CONTEXT_USER => marked = Some(false),
-            marker if marker >= PERF_CONTEXT_MAX => marked = None,
-            _ if left == 0 => break,
-            _ => {
-                let is_kernel = marked.unwrap_or(addr >> 63 == 1);
-                if !sides.has(is_kernel) {
-                    continue;
-                }
-                left -= 1;
-                if is_kernel {
-                    frames.push(kernel.get(addr, kind, context));
-                } else {
-                    walked = true;
-                    user_frames(sample, addr, kind, context, &mut frames);
-                }
-                kind = AddressKind::Return;
-                continue;
-            }
+    for word in words(sample) {
+        let ChainWord::Frame { addr, is_kernel } = word else {
+            // The first frame after a marker is the innermost one of the kernel or of the program. Its address is that of an
+            // executed instruction, not a return address.
+            kind = AddressKind::Instruction;
+            continue;
+        };
+        if left == 0 {
+            break;
         }
-        // The first frame after a marker is the innermost one of the kernel or of the program. Its address is that of an
-        // executed instruction, not a return address.
-        kind = AddressKind::Instruction;
+        if !sides.has(is_kernel) {
+            continue;
+        }
+        left -= 1;
+        if is_kernel {
+            frames.push(kernel.get(addr, kind, context));
+        } else {
+            walked = true;
+            user_frames(sample, addr, kind, context, &mut frames);
+        }
+        kind = AddressKind::Return;
     }
     let recorded = frames.len();
     // If the kernel recorded user frames, do not unwind the copied stack, even if the samples contain one.
@@ -259,8 +251,31 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     Chain { frames, recorded }
 }
 
-/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in an
-/// inlined function, the frame is that of the innermost inlined function.
+/// A word of a recorded call chain.
+pub(super) enum ChainWord {
+    /// A marker: the kernel writes one before the frames of each side.
+    Marker,
+    /// The address of a frame.
+    Frame { addr: u64, is_kernel: bool },
+}
+
+/// Returns the words of a sample's call chain, innermost first. A recording may lack markers. Then the address itself tells the
+/// side: kernel addresses have their top bit set on every 64-bit architecture that perf runs on.
+pub(super) fn words(sample: &Sample<'_>) -> impl Iterator<Item = ChainWord> {
+    let mut marked = None;
+    sample.callchain().map(move |word| {
+        marked = match word {
+            PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => Some(true),
+            PERF_CONTEXT_USER => Some(false),
+            PERF_CONTEXT_MAX.. => None,
+            addr => return ChainWord::Frame { addr, is_kernel: marked.unwrap_or(addr >> 63 == 1) },
+        };
+        ChainWord::Marker
+    })
+}
+
+/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in one, this
+/// is the innermost inlined function.
 pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).into_iter().next()
 }

@@ -7,16 +7,13 @@
 
 use std::{any::Any, fmt::Write, sync::Arc};
 
-use perf_prof_format::{
-    abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
-    tracefs::{KernelSymbol, PerfKernelSymbol},
-};
+use perf_prof_format::tracefs::{KernelSymbol, PerfKernelSymbol};
 use perf_prof_symbols::symbol::{AddressKind, Contents, Extent, Slot};
 use rustc_hash::FxHashMap;
 
 use super::{
     Context, Sample,
-    callchain::{Resolved, is_generated_kernel_code},
+    callchain::{ChainWord, Resolved, is_generated_kernel_code, words},
     perf_line::is_generated_code,
     unwound::{self, Copied},
 };
@@ -89,17 +86,12 @@ const MAX_STACK: usize = 127;
 /// inlined functions and source lines, if the context's symbol options ask for them.
 pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
-    let mut marked = None;
     let limit = context.frame_limit().unwrap_or(MAX_STACK);
-    for addr in sample.callchain() {
-        match addr {
-            PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
-            PERF_CONTEXT_USER => marked = Some(false),
-            marker if marker >= PERF_CONTEXT_MAX => marked = None,
-            _ if frames.len() == limit => break,
-            _ => frames.push(frame(sample, addr, marked.unwrap_or(addr >> 63 == 1), context)),
-        }
-    }
+    let recorded = words(sample).filter_map(|word| match word {
+        ChainWord::Marker => None,
+        ChainWord::Frame { addr, is_kernel } => Some(frame(sample, addr, is_kernel, context)),
+    });
+    frames.extend(recorded.take(limit));
     let layout = &sample.event.layout;
     if let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
         && !stack.is_empty()
@@ -281,7 +273,7 @@ fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
 #[cfg(test)]
 mod tests {
     use perf_prof_format::{
-        abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
+        abi::{PERF_CONTEXT_KERNEL, PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
         record::SampleLayout,
         tracefs::{EventFormat, Kernel},
     };
