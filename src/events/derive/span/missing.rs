@@ -79,7 +79,7 @@ impl Missing {
         if !self.spans.has_room_for(&key, &begin.record) {
             return Some(MissingSpan { key, begin, until: self.until });
         }
-        self.spans.open(key, begin.input, &begin.record);
+        self.spans.open(&key, begin.input, &begin.record);
         None
     }
 

@@ -43,6 +43,22 @@ struct Slot {
     is_unclear: bool,
 }
 
+impl Slot {
+    /// Returns a slot that no span uses. No unused slot follows it.
+    fn unused() -> Slot {
+        let (key, record) = (Key::One(0), Box::default());
+        Slot { key, record, older: NONE, newer: NONE, below: NONE, input: 0, is_unclear: false }
+    }
+}
+
+/// What opening a span did to other spans.
+pub(super) struct Opened {
+    /// The span that was dropped because it has the key of the new one.
+    pub replaced: Option<OpenSpan<Box<[u8]>>>,
+    /// The number of spans that were dropped because memory was short.
+    pub without_room: u64,
+}
+
 /// Where the table keeps an open span. The place is valid until a span is opened or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
@@ -107,36 +123,25 @@ impl OpenSpans {
         self.len.into()
     }
 
-    /// Opens a span. Returns how many spans were dropped because they have the same key, and how many were dropped because
-    /// memory was short. If memory is short, the oldest spans are dropped. If the new span still does not fit, it is also
-    /// dropped.
-    pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
+    /// Opens a span. If memory is short, the oldest spans are dropped. If the new span still does not fit, it is also dropped.
+    #[inline]
+    pub fn open(&mut self, key: &Key, input: usize, record: &[u8]) -> Opened {
         self.open_nested(key, input, record, self.nesting)
     }
 
     /// Like `open`, but with this nesting instead of the table's own.
-    pub fn open_nested(&mut self, key: Key, input: usize, record: &[u8], nesting: Nesting) -> (u64, u64) {
-        let replaced = u64::from(nesting == Nesting::Replaced && self.close(&key).is_some());
+    pub fn open_nested(&mut self, key: &Key, input: usize, record: &[u8], nesting: Nesting) -> Opened {
+        let replaced = if nesting == Nesting::Replaced { self.close(key) } else { None };
         let contents = key.heap_bytes() + record.len();
         let without_room = self.make_room(contents);
         if !self.has_room(contents) {
-            return (replaced, without_room + 1);
+            return Opened { replaced, without_room: without_room + 1 };
         }
-        let hash = key.hash();
-        let slot = Slot {
-            key,
-            record: record.into(),
-            older: self.newest,
-            newer: NONE,
-            below: NONE,
-            input: input as u16,
-            is_unclear: false,
-        };
         self.contents += contents;
-        let at = self.put(slot);
+        let at = self.put(key, input, record);
         let slots = &self.slots;
-        let same = |&other: &u32| slots[other as usize].key == slots[at as usize].key;
-        let below = match self.by_key.entry(hash, same, |&at| slots[at as usize].key.hash()) {
+        let same = |&other: &u32| slots[other as usize].key == *key;
+        let below = match self.by_key.entry(key.hash(), same, |&at| slots[at as usize].key.hash()) {
             Entry::Occupied(mut entry) => std::mem::replace(entry.get_mut(), at),
             Entry::Vacant(entry) => {
                 entry.insert(at);
@@ -151,7 +156,7 @@ impl OpenSpans {
         self.newest = at;
         self.len += 1;
         self.count_memory();
-        (replaced, without_room)
+        Opened { replaced, without_room }
     }
 
     /// Drops the oldest spans until another span fits. Returns how many were dropped.
@@ -394,46 +399,44 @@ impl OpenSpans {
         drop(self.take_all());
     }
 
-    /// Stores a slot, and returns its index.
-    fn put(&mut self, slot: Slot) -> u32 {
-        match self.unused {
-            NONE => {
-                self.slots.push(slot);
-                self.slots.len() as u32 - 1
-            }
-            at => {
-                self.unused = self.slots[at as usize].below;
-                self.slots[at as usize] = slot;
-                at
-            }
+    /// Fills an unused slot, and returns its index. Writes the fields one by one: a whole slot that is built and then moved
+    /// is read again in other pieces than it was written, for which the CPU waits.
+    #[inline]
+    fn put(&mut self, key: &Key, input: usize, record: &[u8]) -> u32 {
+        if self.unused == NONE {
+            self.unused = self.slots.len() as u32;
+            self.slots.push(Slot::unused());
         }
+        let at = self.unused;
+        let slot = &mut self.slots[at as usize];
+        self.unused = slot.below;
+        slot.key.clone_from(key);
+        slot.record = record.into();
+        (slot.older, slot.newer, slot.below) = (self.newest, NONE, NONE);
+        (slot.input, slot.is_unclear) = (input as u16, false);
+        at
     }
 
     /// Removes a slot from the order of opening, and returns its span.
     fn take(&mut self, at: u32) -> OpenSpan<Box<[u8]>> {
-        let unused = Slot {
-            key: Key::One(0),
-            record: Box::default(),
-            older: NONE,
-            newer: NONE,
-            below: self.unused,
-            input: 0,
-            is_unclear: false,
-        };
-        let slot = std::mem::replace(&mut self.slots[at as usize], unused);
+        let slot = &mut self.slots[at as usize];
+        let (older, newer, input) = (slot.older, slot.newer, slot.input.into());
+        let record = std::mem::take(&mut slot.record);
+        self.contents -= slot.key.heap_bytes() + record.len();
+        slot.key = Key::One(0);
+        slot.below = self.unused;
         self.unused = at;
-        match slot.older {
-            NONE => self.oldest = slot.newer,
-            older => self.slots[older as usize].newer = slot.newer,
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[older as usize].newer = newer,
         }
-        match slot.newer {
-            NONE => self.newest = slot.older,
-            newer => self.slots[newer as usize].older = slot.older,
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[newer as usize].older = older,
         }
         self.len -= 1;
-        self.contents -= slot.key.heap_bytes() + slot.record.len();
         self.count_memory();
-        OpenSpan { input: slot.input.into(), record: slot.record }
+        OpenSpan { input, record }
     }
 }
 
@@ -444,6 +447,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Returns how many spans were replaced, and how many had no room.
+    fn dropped(opened: Opened) -> (usize, u64) {
+        (opened.replaced.iter().count(), opened.without_room)
+    }
 
     /// With this size, a million open system calls with six arguments take 200 MiB. Each has a record of 128 bytes, 16 bytes
     /// for the allocator, and an index of at most 11 bytes.
@@ -459,9 +467,9 @@ mod tests {
         let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
         let (key, other) = (Key::One(1), Key::One(2));
         for at in 1..=4 {
-            assert_eq!(open.open_nested(key.clone(), 0, &record(at), Nesting::Nested), (0, 0));
+            assert_eq!(dropped(open.open_nested(&key, 0, &record(at), Nesting::Nested)), (0, 0));
         }
-        open.open(other.clone(), 0, &record(9));
+        open.open(&other, 0, &record(9));
         assert_eq!(open.first(&key).map(|span| span.record[8]), Some(1));
         assert_eq!(number(open.close_first(&key)), Some(1));
         assert_eq!(number(open.close(&key)), Some(4));
@@ -480,28 +488,28 @@ mod tests {
         let mut open = OpenSpans::new(1_000_000, Nesting::Nested, &budget);
         let record = |size: usize| [&[0; 6][..], &(size as u16).to_ne_bytes(), &vec![0; size - 8]].concat();
         let large = record(60_000);
-        let mut dropped = 0;
+        let mut without_room = 0;
         for number in 0..1000 {
-            dropped += open.open(Key::One(number), 0, &large).1;
+            without_room += open.open(&Key::One(number), 0, &large).without_room;
             assert!(open.memory.bytes() <= share && budget.held() <= share);
         }
         let kept = (share / (large.len() + SLOT)) as u64;
-        assert_eq!((open.len(), dropped), (kept, 1000 - kept));
+        assert_eq!((open.len(), without_room), (kept, 1000 - kept));
         assert_eq!(open.oldest_key(), Some(&Key::One(1000 - kept)));
         // Notes and keys also take their memory from `share`.
         let note = |open: &mut OpenSpans, number| open.note(&Key::One(number), (0, 0), &large, Keep::First);
         assert_eq!((note(&mut open, 999), open.len()), (1, kept - 1));
         let long = Key::Bytes(vec![0; 60_000].into());
-        assert_eq!(open.open(long, 0, &record(8)).1, 1);
+        assert_eq!(open.open(&long, 0, &record(8)).without_room, 1);
         // Many small spans take the place of a few large ones. Their slots take memory too.
-        (0..100_000).for_each(|number| _ = open.open(Key::One(number), 0, &record(8)));
+        (0..100_000).for_each(|number| _ = open.open(&Key::One(number), 0, &record(8)));
         assert!(open.memory.bytes() <= share && open.len() > 10_000, "{}", open.len());
-        assert_eq!(open.open(Key::One(7), 0, &large).0, 0);
+        assert!(open.open(&Key::One(7), 0, &large).replaced.is_none());
         assert!(open.is_open(&Key::One(7)) && open.memory.bytes() <= share);
         open.clear();
         assert_eq!(budget.held(), 0);
         let mut none = OpenSpans::new(10, Nesting::Nested, &Budget::new(1 << 10));
-        assert_eq!((none.open(Key::One(1), 0, &large), none.len()), ((0, 1), 0));
+        assert_eq!((dropped(none.open(&Key::One(1), 0, &large)), none.len()), ((0, 1), 0));
     }
 
     /// If an operation took longer with many spans of a key, this test would take hours.
@@ -515,11 +523,11 @@ mod tests {
             span.and_then(|span| Some(u32::from_ne_bytes(*span.record[8..].first_chunk()?)))
         };
         for at in 0..MANY {
-            assert_eq!(open.open(key.clone(), 0, &record(at)), (0, 0));
+            assert_eq!(dropped(open.open(&key, 0, &record(at))), (0, 0));
         }
         // The table is full, so each new span drops the oldest one.
         for at in MANY..2 * MANY {
-            assert_eq!(open.open(key.clone(), 0, &record(at)), (0, 1));
+            assert_eq!(dropped(open.open(&key, 0, &record(at))), (0, 1));
         }
         for at in 0..MANY / 2 {
             assert_eq!(number(open.close_first(&key)), Some(MANY + at));
@@ -552,7 +560,7 @@ mod tests {
                             unclear.retain(|key| model.iter().any(|(other, _)| other == key));
                         }
                         model.push((key, at));
-                        open.open(with_key, 0, &[0, 0, 0, 0, 0, 0, 9, 0, at]);
+                        open.open(&with_key, 0, &[0, 0, 0, 0, 0, 0, 9, 0, at]);
                     }
                     2 => prop_assert_eq!(number(open.close(&with_key)), last.map(|at| model.remove(at).1)),
                     3 => prop_assert_eq!(number(open.close_first(&with_key)), first.map(|at| model.remove(at).1)),

@@ -73,8 +73,8 @@ impl Engine {
         while let Some(begin) = self.first_overdue(key, time).and_then(|place| self.open.close_at(place)) {
             self.drop_ended(key, Some(begin), time, SpanCounts::add_unended);
         }
-        let (_, without_room) = self.open.open_nested(key.clone(), input, record, Nesting::Nested);
-        self.drop_without_room(without_room);
+        let opened = self.open.open_nested(key, input, record, Nesting::Nested);
+        self.drop_without_room(opened.without_room);
     }
 
     /// Ends the span that a sample belongs to. If nobody knows which span this is, drops the one that fits best.

@@ -82,8 +82,8 @@ impl Engine {
             }
         }
         self.counts.add_opened(1);
-        let (_, without_room) = self.open.open_nested(key, input, record, Nesting::Nested);
-        self.drop_without_room(without_room);
+        let opened = self.open.open_nested(&key, input, record, Nesting::Nested);
+        self.drop_without_room(opened.without_room);
     }
 
     /// Drops a span that was over at the time `until`. `count` counts why its end is unknown.

@@ -134,21 +134,18 @@ impl Engine {
         }
     }
 
-    /// Adds up the maximum durations of earlier spans with this key: those that a loss dropped, and the open one. Called
-    /// when a span with the key begins although no end came.
-    pub(super) fn count_missing_before(&mut self, key: &Key, time: u64) {
-        if self.span.spec.nesting != Nesting::Replaced {
-            return;
+    /// Counts an open span that was dropped because a second span with its key began at `time`.
+    pub(super) fn count_replaced(&mut self, key: &Key, begin: OpenSpan<Box<[u8]>>, time: u64) {
+        self.counts.add_dropped(1);
+        let is_source = self.span.spec.is_source();
+        if !is_source {
+            self.counts.add_replaced(1);
+            self.add_gap_of(key.numbers(), &begin, time);
         }
-        self.count_lost_before(key, time);
-        let is_losing = self.lossy_rings != 0;
-        // Some ends of sources have no event, so a second begin alone does not show that an end is missing.
+        // The kernel does not report some ends of sources, so a second begin alone does not show that an end is missing. For
+        // the scheduler's sources, `schedule` finds what is missing.
         let task = key.numbers()[0] as i32;
-        let is_contradicted = || self.scheduler.contradicted().contains(&task);
-        if (is_losing || !self.span.spec.is_source() || is_contradicted())
-            && let Some(OpenSpan { input, record }) = self.open.last(key)
-        {
-            let begin = OpenSpan { input, record: Box::from(record) };
+        if self.lossy_rings != 0 || !is_source || self.scheduler.contradicted().contains(&task) {
             self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
         }
     }

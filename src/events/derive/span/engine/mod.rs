@@ -146,16 +146,16 @@ impl Engine {
         self.format.inputs[begin.input].layout.time(begin.split().0)
     }
 
-    /// Returns the key of a sample. If the step has several keys, it is the key of the open span that began last.
+    /// Reads the key of a sample into `key`. If the step has several keys, it is the key of the open span that began last.
     #[inline]
-    fn key(&self, step: &Step, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
-        let mut key = step.key.key(layout, record)?;
+    fn read_key(&self, step: &Step, layout: &SampleLayout, record: &[u8], key: &mut Key) -> Option<()> {
+        step.key.read(layout, record, key)?;
         for other in step.other_keys.iter().filter_map(|plan| plan.key(layout, record)) {
-            if self.began(&other) > self.began(&key) {
-                key = other;
+            if self.began(&other) > self.began(key) {
+                *key = other;
             }
         }
-        Some(key)
+        Some(())
     }
 
     /// Returns whether the open span with this key meets the condition. Returns true if there is no such span.
@@ -180,19 +180,18 @@ impl Engine {
     }
 
     /// Opens a span in place of the open span with its key. The span gets the recalled sample.
-    fn begin(&mut self, key: Key, (input, record): (usize, &[u8]), time: u64, recalled: Option<OpenSpan<Box<[u8]>>>) {
+    fn begin(&mut self, key: &Key, (input, record): (usize, &[u8]), time: u64, recalled: Option<OpenSpan<Box<[u8]>>>) {
         self.counts.add_opened(1);
-        self.count_missing_before(&key, time);
-        self.add_gap_of_replaced(&key, time);
-        let ahead = recalled.map(|ahead| (key.clone(), ahead));
-        let (replaced, without_room) = self.open.open(key, input, record);
-        self.counts.add_dropped(replaced);
-        if !self.span.spec.is_source() {
-            self.counts.add_replaced(replaced);
+        if self.span.spec.nesting == Nesting::Replaced {
+            self.count_lost_before(key, time);
         }
-        self.drop_without_room(without_room);
-        if let Some((key, ahead)) = ahead {
-            self.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
+        let opened = self.open.open(key, input, record);
+        if let Some(replaced) = opened.replaced {
+            self.count_replaced(key, replaced, time);
+        }
+        self.drop_without_room(opened.without_room);
+        if let Some(ahead) = recalled {
+            self.note(key, (ahead.input, 0), &ahead.record, Keep::First);
         }
     }
 
@@ -325,18 +324,6 @@ impl Engine {
         self.span.may_lack_spans(&self.context, task, || self.context.comm(task, time))
     }
 
-    /// Counts the open span of a key as a gap, because a second span with the key begins.
-    fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // A second begin of a source's span does not show that an end is missing, because the kernel does not report some
-        // ends. For the scheduler's sources, `schedule` finds what is missing.
-        if self.span.spec.nesting == Nesting::Replaced
-            && !self.span.spec.is_source()
-            && let Some(begin) = self.open.last(key)
-        {
-            self.add_gap_of(key.numbers(), &begin, time);
-        }
-    }
-
     /// Counts spans that are open at the end of the run, but should have ended.
     fn count_overdue(&self) {
         let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) else { return };
@@ -436,7 +423,7 @@ impl Derivation for Engine {
         let time = event.layout.time(record).unwrap_or(0);
         self.last = self.last.max(time);
         let steps = self.span.inputs[input].steps.len();
-        let mut recalled = None;
+        let (mut recalled, mut key) = (None, Key::One(0));
         for at in 0..steps {
             let step = &self.span.inputs[input].steps[at];
             let layout = &self.format.inputs[input].layout;
@@ -445,7 +432,9 @@ impl Derivation for Engine {
             {
                 continue;
             }
-            let Some(key) = self.key(step, layout, record) else { continue };
+            if self.read_key(step, layout, record, &mut key).is_none() {
+                continue;
+            }
             if let Some(belongs) = step.belongs {
                 self.concurrent(at, belongs, &key, (input, record), emit)?;
                 continue;
@@ -462,17 +451,17 @@ impl Derivation for Engine {
                 Action::End => self.end(&key, Which::Last, input, time, record, emit)?,
                 Action::EndFirst => self.end(&key, Which::First, input, time, record, emit)?,
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
-                Action::Begin | Action::BeginUnlessOpen => self.begin(key, (input, record), time, recalled.take()),
+                Action::Begin | Action::BeginUnlessOpen => self.begin(&key, (input, record), time, recalled.take()),
                 Action::BeginAnother => {
                     self.counts.add_opened(1);
-                    let (_, without_room) = self.open.open_nested(key, input, record, Nesting::Nested);
-                    self.drop_without_room(without_room);
+                    let opened = self.open.open_nested(&key, input, record, Nesting::Nested);
+                    self.drop_without_room(opened.without_room);
                 }
                 Action::Note(keep) => self.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
                 Action::DiscardWokenAgain => self.discard_woken_again(&key, time),
                 Action::Ahead(Keep::First) if self.ahead.is_open(&key) => {}
-                Action::Ahead(_) => _ = self.ahead.open(key, input, record),
+                Action::Ahead(_) => _ = self.ahead.open(&key, input, record),
                 Action::Recall => recalled = self.ahead.close(&key),
                 Action::Forget => drop(self.ahead.close(&key)),
                 Action::Schedule(change) => {
