@@ -1,7 +1,5 @@
 //! `alloc`: memory that the kernel allocates, until it is freed.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanTask, SpanView};
 
@@ -11,7 +9,6 @@ use crate::event::{SpanTask, SpanView};
 ///
 /// If an address is allocated again, a function without an event freed it, such as `kmem_cache_free_bulk()`.
 pub(super) const ALLOC: SourceDefinition = SourceDefinition {
-    system: "",
     name: "alloc",
     about: "the life of memory in the kernel, from kmalloc() or kmem_cache_alloc() until it is freed",
     example: "alloc/cache=dentry|inode*/open/stack/",
@@ -24,10 +21,8 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
         Rule::end("kmem:kfree", "ptr").when("ptr > 16"),
         Rule::end("kmem:kmem_cache_free", "ptr").when("ptr > 16"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfBegin,
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::uint("bytes", "bytes that it takes", |span| span.begin().uint("bytes_alloc")),
         Field::uint("requested", "bytes that were asked for", |span| span.begin().uint("bytes_req")),
@@ -42,8 +37,7 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
         }),
         Field::address("ptr", "its address", |span| span.key(0) as u64),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the name of the cache. On some kernels, only the event of the freeing contains the name.

@@ -1,6 +1,6 @@
 //! `block-io`: requests to block devices, from their begin to their completion.
 
-use perf_prof_format::{abi::system_calls, spec::Nesting};
+use perf_prof_format::abi::system_calls;
 
 use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
 ///   The write completes twice: first when its data is written, and then when everything is done. The second completion has
 ///   no sectors. If the flush before the data fails, the write completes once.
 pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
-    system: "",
     name: "block-io",
     about: "a request to a block device, from its begin to its completion",
     example: "block-io/op=write|flush, min=10ms/",
@@ -72,7 +71,6 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
             .when("nr_sector == 0 && sector == 0 && rwbs != \"FF\""),
         Rule::flush("block:block_rq_complete", OWN_FLUSH, FlushChange::Ended).when("rwbs == \"FF\""),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfBegin,
     scope: Scope::Machine,
     flags: &[Flag { name: "failed", filter: "errno != \"\"", about: "requests that failed" }],
@@ -126,7 +124,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         ),
     ],
     ends_soon: Some(kind),
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the kind of a request: its device and its operation. The operation is a part of the kind, because a device may

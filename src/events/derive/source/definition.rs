@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use perf_prof_format::{
-    spec::{
-        EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, glob_matches, is_glob, similar_names,
-    },
+    spec::{EventKind, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, glob_matches, is_glob, similar_names},
     tracefs::Filter,
 };
 
@@ -35,8 +33,6 @@ pub struct SourceDefinition {
     pub example: &'static str,
     /// What each sample does to spans. A sample applies all rules for its event, in this order.
     pub rules: &'static [Rule],
-    /// What happens if a span begins while another span with the same key is open.
-    pub nesting: Nesting,
     /// Which task a span belongs to.
     pub task: SpanTask,
     /// In which tasks the events of a span happen.
@@ -410,6 +406,21 @@ impl Field {
 }
 
 impl SourceDefinition {
+    /// A source without rules and fields. A definition takes from it what is not said about the source.
+    pub(super) const EMPTY: SourceDefinition = SourceDefinition {
+        system: "",
+        name: "",
+        about: "",
+        example: "",
+        rules: &[],
+        task: SpanTask::OfEnd,
+        scope: Scope::Task,
+        flags: &[],
+        fields: &[],
+        ends_soon: None,
+        narrow: None,
+    };
+
     /// Returns the fields of the source's spans.
     pub fn span_fields(&self) -> Vec<SpanField> {
         let field = |field: &Field| SpanField {

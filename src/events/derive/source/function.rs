@@ -1,7 +1,5 @@
 //! `function:NAME@FILE`: calls of a function of a program or library.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
@@ -24,10 +22,8 @@ pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
         Rule::begin_at_entry("_pid+frame plus popped", &[("frame", "$stack"), ("popped", POPPED)]),
         Rule::end_at_return("_pid+frame", &[("frame", "$stack"), ("ret", "$retval")]),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfEnd,
     scope: Scope::Task,
-    flags: &[],
     fields: &[
         Field::text("name", "name of the function", |span| span.begin().name().as_bytes().into()),
         Field::int(
@@ -36,6 +32,5 @@ pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
             |span| span.end().map_or(0, |end| end.int("ret")),
         ),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };

@@ -1,7 +1,5 @@
 //! `hrtimer`: functions of high-resolution timers.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::{
     derive::span::Keep,
@@ -14,7 +12,6 @@ use crate::{
 ///
 /// A timer may be started several times before it expires. Each start sets a new expiry time, so the last start counts.
 pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
-    system: "",
     name: "hrtimer",
     about: "the time for which the function of a high-resolution timer ran",
     example: "hrtimer/function=tick_*, min=50us/",
@@ -25,10 +22,8 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
         Rule::begin("timer:hrtimer_expire_entry", "_cpu+hrtimer"),
         Rule::end("timer:hrtimer_expire_exit", "_cpu+hrtimer"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfNoted("hrtimer_start"),
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::function(),
         Field::address("timer", "its address", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
@@ -48,8 +43,7 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
             starter(span).map_or(b"".into(), |start| span.comm(&start))
         }),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 fn start<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {

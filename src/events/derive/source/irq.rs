@@ -1,22 +1,17 @@
 //! `irq`: hard interrupts.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanOrigin, SpanTask};
 
 /// The handlers of a shared interrupt line run one after another. Each has an entry event and an exit event
 /// (`__handle_irq_event_percpu()` in kernel/irq/handle.c).
 pub(super) const IRQ: SourceDefinition = SourceDefinition {
-    system: "",
     name: "irq",
     about: "the time for which the handler of a hard interrupt ran",
     example: "irq/name=eth0*, min=100us/",
     rules: &[Rule::begin("irq:irq_handler_entry", "_cpu+irq"), Rule::end("irq:irq_handler_exit", "_cpu+irq")],
-    nesting: Nesting::Replaced,
     task: SpanTask::Interrupted,
     scope: Scope::Task,
-    flags: &[],
     fields: &[
         Field::text("name", "name of the handler, which is often that of the device", |span| {
             span.begin().text("name").into()
@@ -28,6 +23,5 @@ pub(super) const IRQ: SourceDefinition = SourceDefinition {
             |span| span.end().map_or(b"".into(), |end| span.shown(&end, "ret")),
         ),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };

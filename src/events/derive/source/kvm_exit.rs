@@ -1,22 +1,17 @@
 //! `kvm-exit`: exits of virtual machines.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
 /// The key is the thread, because each virtual CPU has a thread. The number of the virtual CPU would be ambiguous: several
 /// virtual machines have a CPU 0.
 pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
-    system: "",
     name: "kvm-exit",
     about: "the time from the exit of a virtual CPU to its next entry, for which the host does its work",
     example: "kvm-exit/reason=EPT_VIOLATION, min=100us/",
     rules: &[Rule::begin("kvm:kvm_exit", "_tid"), Rule::end("kvm:kvm_entry", "_tid")],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfEnd,
     scope: Scope::Task,
-    flags: &[],
     fields: &[
         Field::text("reason", "why it exited, as the kernel names it: HLT, IO_INSTRUCTION, hlt, npf, ...", |span| {
             reason(&span.text(&span.begin())).to_vec().into()
@@ -29,8 +24,7 @@ pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
             span.begin().uint("guest_rip") | span.begin().uint("vcpu_pc")
         }),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the reason from the text of a `kvm_exit` sample. On x86, the text starts with `vcpu 0 reason HLT rip 0x`. On

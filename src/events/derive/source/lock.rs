@@ -1,6 +1,6 @@
 //! `lock`: waits for locks of the kernel.
 
-use perf_prof_format::{abi::system_calls, spec::Nesting};
+use perf_prof_format::abi::system_calls;
 
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
@@ -12,7 +12,6 @@ use crate::event::SpanTask;
 /// For idle tasks, the CPU is part of the key too, because all idle tasks have the id 0. Idle tasks wait only for spin
 /// locks, in interrupts, so each of their waits stays on its CPU.
 pub(super) const LOCK: SourceDefinition = SourceDefinition {
-    system: "",
     name: "lock",
     about: "the time for which a task waited for a lock of the kernel (not of a program) that another one held",
     example: "lock/kind=mutex|rwsem*, min=1ms/stack/",
@@ -22,10 +21,8 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
         Rule::end("lock:contention_end", "common_pid+lock_addr").when("common_pid != 0"),
         Rule::end("lock:contention_end", "common_pid+lock_addr+_cpu").when("common_pid == 0"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfEnd,
     scope: Scope::Task,
-    flags: &[],
     fields: &[
         Field::text("kind", "spinlock, mutex, rwsem:R, rwsem:W, rwlock:R, pcpu-sem:R, rt-mutex, ...", |span| {
             let flags = span.begin().uint("flags");
@@ -50,8 +47,7 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
             },
         ),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the name of a kind of locks, as `perf lock contention` prints it (tools/perf/builtin-lock.c). The flags are

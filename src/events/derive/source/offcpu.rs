@@ -1,7 +1,5 @@
 //! `offcpu`: the time for which a task did not run.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::{Change, Keep},
@@ -11,7 +9,6 @@ use crate::{
 /// When a task leaves its CPU, it opens a span; the switch back to the task ends the span. A task that exits never comes
 /// back, so it opens no span. Idle tasks (0) are left out.
 pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
-    system: "",
     name: "offcpu",
     about: "the time for which a task did not run: blocked, and then waiting for a CPU",
     example: "offcpu/comm=make|cc*, min=10ms/stack/",
@@ -25,10 +22,8 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
         Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfBegin,
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("comm", "name of the task", |span| match span.end() {
             Some(end) => end.text("next_comm").into(),
@@ -68,8 +63,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
             },
         ),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 fn waking<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {

@@ -1,7 +1,5 @@
 //! `oncpu`: the time for which a task ran without a break.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::Change,
@@ -11,7 +9,6 @@ use crate::{
 /// A switch ends the span of the task that leaves the CPU, and opens a span for the task that comes. Idle tasks (0) are left
 /// out.
 pub(super) const ONCPU: SourceDefinition = SourceDefinition {
-    system: "",
     name: "oncpu",
     about: "the time for which a task ran, from the switch to it to the next switch",
     example: "oncpu/comm=make, min=10ms/",
@@ -21,10 +18,8 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         Rule::end("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfEndOrKey,
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("comm", "name of the task", |span| match span.end() {
             Some(end) => end.text("prev_comm").into(),
@@ -41,6 +36,5 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         .is(SpanOrigin::EndBits("prev_state", STATE_BITS))
         .one_of(|| texts(TASK_STATES), ""),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };

@@ -1,6 +1,6 @@
 //! `process`: the lives of processes.
 
-use perf_prof_format::{abi::signals, spec::Nesting};
+use perf_prof_format::abi::signals;
 
 use super::{Field, Rule, Scope, SourceDefinition, signal::is_by_kernel};
 use crate::{
@@ -23,7 +23,6 @@ macro_rules! fatal {
 /// fatal signals are delivered as SIGKILL, because `complete_signal()` in kernel/signal.c sends a SIGKILL to each thread.
 /// Then the kernel drops all further signals to the process. So the last signal that was sent is the fatal one.
 pub(super) const PROCESS: SourceDefinition = SourceDefinition {
-    system: "",
     name: "process",
     about: "the life of a process, from its creation to the end of its last thread",
     example: "process/comm=make, min=1s/",
@@ -47,14 +46,12 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Rule::end("sched:sched_process_exit", "_pid").when("group_dead != 0").with_field("group_dead"),
         Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
     ],
-    nesting: Nesting::Replaced,
     // The first event happens in the parent, so a function finds the task.
     task: SpanTask::Computed(|span| {
         let created = span.key(0) as i32;
         span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))
     }),
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("comm", "name of its last thread when it ended", |span| span.last().text("comm").into()),
         Field::int("pid", "its id", |span| span.key(0)),
@@ -91,8 +88,7 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
             sender(span).is_some_and(|sent| is_by_kernel(&sent)).into()
         }),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the `signal_generate` of the signal that ended a process. Returns `None` if no signal ended it, or if this sample

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::{
     derive::span::Change,
@@ -13,7 +11,6 @@ use crate::{
 /// A wakeup opens a span. A switch away from a task that could go on running also opens a span. The switch to the task ends
 /// the span.
 pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
-    system: "",
     name: "runqueue",
     about: "the time for which a task could run and waited for a CPU",
     example: "runqueue/min=5ms/",
@@ -35,10 +32,8 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         Rule::begin_unless_open("sched:sched_wakeup", "pid"),
         Rule::begin_unless_open("sched:sched_wakeup_new", "pid"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfKey,
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("comm", "name of the task", |span| match (span.end(), span.begin()) {
             (Some(end), _) => end.text("next_comm").into(),
@@ -79,8 +74,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
             span.end().is_some_and(|end| i64::from(end.cpu()) != cpu).into()
         }),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the threads that ran during a wait, on the CPU on which the wait ended.

@@ -1,9 +1,6 @@
 //! `signal`: signals, from the time at which they are sent until they are delivered.
 
-use perf_prof_format::{
-    abi::signals::{signal_name, signal_names},
-    spec::Nesting,
-};
+use perf_prof_format::abi::signals::{signal_name, signal_names};
 
 use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::event::{PartView, SpanTask};
@@ -14,7 +11,6 @@ use crate::event::{PartView, SpanTask};
 /// kernel/signal.c). After the SIGKILL, the kernel sends no more signals to the process. So the last signal that was sent
 /// is the one that ended the process.
 pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
-    system: "",
     name: "signal",
     about: "a signal, from the time at which it was sent until it was delivered",
     example: "signal/name=SIGTERM|SIGKILL/",
@@ -28,11 +24,9 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         Rule::end_first("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig >= 32"),
         Rule::end("signal:signal_deliver", ENDED_BY_SIGKILL).when("sig == 9"),
     ],
-    nesting: Nesting::Replaced,
     // The first event happens in the sender, so a function finds the task.
     task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("name", "its name: SIGTERM, SIGRTMIN+1, ...", |span| match signal_name(span.key(1)) {
             std::borrow::Cow::Borrowed(name) => name.as_bytes().into(),
@@ -67,8 +61,7 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(["handler", "default", "ignored"]), ""),
         Field::time("waited", "ns until it was delivered", |span| span.duration()),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns whether the kernel itself sent the signal of a `signal_generate`.

@@ -1,7 +1,5 @@
 //! `softirq`: soft interrupts.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::{
     derive::span::Keep,
@@ -14,7 +12,6 @@ const NAMES: [&str; 10] =
 
 /// A soft interrupt may be raised several times before it runs. If it is raised while it runs, it runs once more.
 pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
-    system: "",
     name: "softirq",
     about: "the time for which the handler of a soft interrupt ran",
     example: "softirq/name=NET_RX|NET_TX, min=1ms/",
@@ -24,10 +21,8 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
         Rule::begin("irq:softirq_entry", "_cpu+vec"),
         Rule::end("irq:softirq_exit", "_cpu+vec"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::Interrupted,
     scope: Scope::Task,
-    flags: &[],
     fields: &[
         Field::text_of_number(
             "name",
@@ -45,8 +40,7 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
             span.note("softirq_raise").map(|raise| span.begin().time().saturating_sub(raise.time()))
         }),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use perf_prof_format::{
         string_arguments::{self, string_arguments},
         system_calls,
     },
-    spec::{Nesting, SpanOption, is_glob},
+    spec::{SpanOption, is_glob},
     tracefs::{CURRENT_FOLDER, ROOT_FOLDER, string_of_argument},
     value,
 };
@@ -31,7 +31,6 @@ const RESTORED: &str = "_tid+id|_tid+139";
 
 /// The number of the call is part of the key. So a return whose entry was not seen does not end another call.
 pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
-    system: "",
     name: "syscall",
     about: "a system call, from its entry to its return",
     example: "syscall/name=openat|read, min=10ms, failed/",
@@ -40,7 +39,6 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         Rule::end("raw_syscalls:sys_exit", "_tid+id").when("id != -1"),
         Rule::end("raw_syscalls:sys_exit", RESTORED).when("id == -1"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfEnd,
     scope: Scope::Task,
     flags: &[
@@ -75,8 +73,8 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(system_calls::error_names()), "errno_")
         .is(SpanOrigin::Error("ret")),
     ],
-    ends_soon: None,
     narrow: Some(narrow),
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the fields that the option `str` adds: the strings of arguments, such as `filename_str`, and paths.

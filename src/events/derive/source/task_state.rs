@@ -1,7 +1,5 @@
 //! `task-state`: the intervals of a task's life, one for each state.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::Change,
@@ -10,7 +8,6 @@ use crate::{
 
 /// Each change of a task's state ends one span and opens the next one.
 pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
-    system: "",
     name: "task-state",
     about: "an interval of a task's life: running, waiting for a CPU, sleeping, ...",
     example: "task-state/comm=make, state=disk/",
@@ -35,10 +32,8 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup_new", "pid"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfKey,
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("comm", "name of the task", |span| {
             let begin = span.begin();
@@ -62,8 +57,7 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         })
         .one_of(|| texts(TASK_STATES.into_iter().chain(["running", "runnable"])), ""),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns whether the span is an interval in which its task runs.

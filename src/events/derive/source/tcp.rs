@@ -5,8 +5,6 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::{
     derive::span::Keep,
@@ -34,7 +32,6 @@ const STATES: [&str; 13] = [
 /// connection begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, a smaller
 /// socket without events replaces the socket.
 pub(super) const TCP: SourceDefinition = SourceDefinition {
-    system: "",
     name: "tcp",
     about: "a TCP connection, from the first packet to the closed socket",
     example: "tcp/dport=443, role=client/",
@@ -48,10 +45,8 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         Rule::note("tcp:tcp_receive_reset", "skaddr", Keep::First).optional(),
         Rule::note("tcp:tcp_send_reset", "skaddr", Keep::First).optional(),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::Computed(task),
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::text("role", "client if this end asked for the connection, server if it accepted it", |span| {
             if is_client(span) { b"client".into() } else { b"server".into() }
@@ -82,8 +77,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
             }
         }),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 /// Returns the changes of the connection's state, in order.

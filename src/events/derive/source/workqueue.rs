@@ -1,7 +1,5 @@
 //! `workqueue`: work that tasks give to workers of the kernel.
 
-use perf_prof_format::spec::Nesting;
-
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::{
     derive::span::Keep,
@@ -13,7 +11,6 @@ use crate::{
 ///
 /// No event reports that work is cancelled, so work may be queued several times before it runs. The last time counts.
 pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
-    system: "",
     name: "workqueue",
     about: "the time for which a worker of the kernel ran the function of some work",
     example: "workqueue/workqueue=writeback, min=10ms/",
@@ -23,10 +20,8 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         Rule::begin("workqueue:workqueue_execute_start", "_tid+work"),
         Rule::end("workqueue:workqueue_execute_end", "_tid+work"),
     ],
-    nesting: Nesting::Replaced,
     task: SpanTask::OfNoted("workqueue_queue_work"),
     scope: Scope::Machine,
-    flags: &[],
     fields: &[
         Field::function(),
         Field::text("workqueue", "name of the work queue; empty if it was not seen how the work was queued", |span| {
@@ -43,8 +38,7 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         }),
         Field::address("work", "address of the work", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
     ],
-    ends_soon: None,
-    narrow: None,
+    ..SourceDefinition::EMPTY
 };
 
 fn queued<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {

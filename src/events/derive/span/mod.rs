@@ -35,7 +35,7 @@ mod verdicts;
 use std::sync::Arc;
 
 use perf_prof_format::{
-    spec::{FetchBase, Nesting, ProbeArgument, SpanSpec, SpanStack, glob_matches},
+    spec::{FetchBase, ProbeArgument, SpanSpec, SpanStack, glob_matches},
     tracefs::{EventFormat, Field, Filter},
     value::ValueType,
 };
@@ -157,34 +157,30 @@ impl Span {
         let plans: Vec<&KeyPlan> = prepared.iter().flat_map(|input| &input.steps).map(|step| &step.key).collect();
         plans.windows(2).try_for_each(|plans| plans[0].check_same_types(plans[1]))?;
         let definition = source::source_of(spec)?;
-        let mut spec = spec.clone();
         let (fields, filters) = match definition {
             Some(definition) => {
-                if definition.nesting == Nesting::Nested {
-                    spec.nesting = Nesting::Nested;
-                }
                 let mut fields = definition.span_fields();
-                if source::asks_for_strings(&spec) || has_strings(&formats) {
+                if source::asks_for_strings(spec) || has_strings(&formats) {
                     fields.extend(definition.string_fields());
                 }
                 add_argument_fields(&arguments, &formats, &prepared, &mut fields);
-                let filter = definition.filter(&spec, filter, &fields)?;
+                let filter = definition.filter(spec, filter, &fields)?;
                 (fields, filter.map(Filters::OfSpan))
             }
             None => {
-                let mut fields = key_fields(&spec, &prepared);
+                let mut fields = key_fields(spec, &prepared);
                 add_argument_fields(&arguments, &formats, &prepared, &mut fields);
                 let filter = filter.map(|text| self::filters(text, &formats, &prepared)).transpose()?;
                 (fields, filter.map(Filters::OfPairs))
             }
         };
-        let comms = definition.map(|definition| definition.comms(&spec)).unwrap_or_default();
+        let comms = definition.map(|definition| definition.comms(spec)).unwrap_or_default();
         let named = spec.options.iter().filter(|option| option.name == "comm").flat_map(|option| option.values.clone());
         let task_names = if definition.is_some() { named.collect() } else { Vec::new() };
         let conditions = spec.conditions().into_iter().chain(filter.map(str::to_owned)).collect::<Vec<_>>().join(", ");
-        let lacks_strings = source::asks_for_strings(&spec) && !has_strings(&formats);
+        let lacks_strings = source::asks_for_strings(spec) && !has_strings(&formats);
         Ok(Span {
-            spec,
+            spec: spec.clone(),
             alias,
             inputs: prepared,
             definition,
