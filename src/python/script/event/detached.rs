@@ -20,13 +20,13 @@ use perf_prof_symbols::symbol::Slot;
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
-    types::{PyBytes, PyDict, PyList, PyTuple},
+    types::{PyBytes, PyList},
 };
 
 use super::{
     class::{Class, Interface},
     input::input_of,
-    methods::event,
+    methods::{Returned, event},
     object,
 };
 
@@ -43,11 +43,7 @@ static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::n
 static NO_CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(Context::new(Box::new(NoKernel), 0)));
 
 /// Implements `event.__reduce__()`. `copy` and `pickle` call this method to get the parts of an event.
-pub fn reduce<'py>(
-    object: &Bound<'py, PyAny>,
-    _: &Bound<'py, PyTuple>,
-    _: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn reduce<'py>(object: &Bound<'py, PyAny>, []: [Option<Bound<'py, PyAny>>; 0]) -> Returned<'py> {
     let py = object.py();
     let this = event(object);
     let kept = input_of(this).kept();

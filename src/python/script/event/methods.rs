@@ -25,19 +25,19 @@ use super::{
     object::EventObject,
 };
 
-type Object<'a, 'py> = &'a Bound<'py, PyAny>;
-type Arguments<'a, 'py> = &'a Bound<'py, PyTuple>;
-type Keywords<'a, 'py> = Option<&'a Bound<'py, PyDict>>;
-type Method = for<'py> fn(Object<'_, 'py>, Arguments<'_, 'py>, Keywords<'_, 'py>) -> PyResult<Bound<'py, PyAny>>;
+/// The arguments of a method, in the order of their names. An argument that was not passed is `None`.
+type Given<'py, const N: usize> = [Option<Bound<'py, PyAny>>; N];
+/// What a method returns.
+pub(super) type Returned<'py> = PyResult<Bound<'py, PyAny>>;
 
 const PRINT: &CStr = c"print($self, timestamp=True, callchain=True)\n--\n
 Writes the event to sys.stdout: the kernel's own text, and the call chain if there is one.
 
 If timestamp is true, the line starts with the local date and time.";
 
-/// Returns the C function through which CPython calls a [`Method`].
-macro_rules! c_function {
-    ($method:path) => {{
+/// Returns the entry of a method in the table. `$names` are the names of its arguments.
+macro_rules! method {
+    ($name:literal, $names:expr, $method:path, $doc:expr) => {{
         unsafe extern "C" fn function(
             object: *mut ffi::PyObject,
             args: *mut ffi::PyObject,
@@ -45,9 +45,14 @@ macro_rules! c_function {
         ) -> *mut ffi::PyObject {
             // SAFETY: CPython calls this with the GIL held. It passes an instance of the class, a tuple, and a dict or
             // null.
-            unsafe { call($method, object, args, keywords) }
+            unsafe { call(($name, $names), $method, object, args, keywords) }
         }
-        function
+        ffi::PyMethodDef {
+            ml_name: $name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionWithKeywords: function },
+            ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
+            ml_doc: $doc.as_ptr(),
+        }
     }};
 }
 
@@ -55,20 +60,23 @@ macro_rules! c_function {
 pub fn table() -> &'static mut [ffi::PyMethodDef] {
     // The part before `--` is the signature, which `inspect` and `help()` read. The stub contains the same texts.
     let mut table = vec![
-        method(
-            c_function!(keys),
+        method!(
             c"keys",
-            c"keys($self)\n--\n\nReturns the names of all fields, in the order of the event's record.",
+            [],
+            keys,
+            c"keys($self)\n--\n\nReturns the names of all fields, in the order of the event's record."
         ),
-        method(
-            c_function!(values),
+        method!(
             c"values",
-            c"values($self)\n--\n\nReturns the values of all fields, in the order of keys().",
+            [],
+            values,
+            c"values($self)\n--\n\nReturns the values of all fields, in the order of keys()."
         ),
-        method(
-            c_function!(items),
+        method!(
             c"items",
-            c"items($self)\n--\n\nReturns the (name, value) pairs of all fields, in the order of keys().",
+            [],
+            items,
+            c"items($self)\n--\n\nReturns the (name, value) pairs of all fields, in the order of keys()."
         ),
         ffi::PyMethodDef {
             ml_name: c"get".as_ptr(),
@@ -78,34 +86,39 @@ pub fn table() -> &'static mut [ffi::PyMethodDef] {
 Returns the value of the field with this name, or default if the event has no such field."
                 .as_ptr(),
         },
-        method(
-            c_function!(repr_html),
+        method!(
             c"_repr_html_",
-            c"_repr_html_($self)\n--\n\nJupyter shows this in a notebook: a table of the names and values.",
+            [],
+            repr_html,
+            c"_repr_html_($self)\n--\n\nJupyter shows this in a notebook: a table of the names and values."
         ),
-        method(
-            c_function!(to_dict),
+        method!(
             c"to_dict",
-            c"to_dict($self)\n--\n\nReturns a dict with the names and values of all fields.",
+            [],
+            to_dict,
+            c"to_dict($self)\n--\n\nReturns a dict with the names and values of all fields."
         ),
-        method(c_function!(print), c"print", PRINT),
-        method(
-            c_function!(array),
+        method!(c"print", ["timestamp", "callchain"], print, PRINT),
+        method!(
             c"array",
+            ["name"],
+            array,
             c"array($self, name)\n--\n
-Returns the integers of an array field. Raises TypeError if the field is not an array of integers.",
+Returns the integers of an array field. Raises TypeError if the field is not an array of integers."
         ),
-        method(
-            c_function!(text),
+        method!(
             c"text",
+            ["name"],
+            text,
             c"text($self, name)\n--\n
-Returns a field as text, as the kernel's print format shows it, for example GFP_KERNEL|__GFP_ZERO.",
+Returns a field as text, as the kernel's print format shows it, for example GFP_KERNEL|__GFP_ZERO."
         ),
-        method(
-            c_function!(detached::reduce),
+        method!(
             c"__reduce__",
+            [],
+            detached::reduce,
             c"__reduce__($self)\n--\n
-Supports copy and pickle. A copy of the event is complete: it does not depend on the run.",
+Supports copy and pickle. A copy of the event is complete: it does not depend on the run."
         ),
     ];
     // SAFETY: an entry of zeroes is valid: it marks the end of the table for CPython.
@@ -113,23 +126,15 @@ Supports copy and pickle. A copy of the event is complete: it does not depend on
     table.leak()
 }
 
-fn method(function: ffi::PyCFunctionWithKeywords, name: &'static CStr, doc: &'static CStr) -> ffi::PyMethodDef {
-    ffi::PyMethodDef {
-        ml_name: name.as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer { PyCFunctionWithKeywords: function },
-        ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
-        ml_doc: doc.as_ptr(),
-    }
-}
-
-/// Calls a method with the arguments that CPython passes.
+/// Calls a method with the arguments that CPython passes. `named` is the name of the method and of its arguments.
 ///
 /// # Safety
 ///
 /// The GIL is held. `object` is an instance of the class, `args` is a tuple, and `keywords` is a dict or null.
 #[inline]
-unsafe fn call(
-    method: Method,
+unsafe fn call<const N: usize>(
+    named: (&CStr, [&str; N]),
+    method: for<'py> fn(&Bound<'py, PyAny>, Given<'py, N>) -> Returned<'py>,
     object: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
     keywords: *mut ffi::PyObject,
@@ -140,7 +145,8 @@ unsafe fn call(
         let object = Bound::from_borrowed_ptr(py, object);
         let args = Bound::from_borrowed_ptr(py, args).cast_into_unchecked::<PyTuple>();
         let keywords = Bound::from_borrowed_ptr_or_opt(py, keywords).map(|dict| dict.cast_into_unchecked::<PyDict>());
-        into_raw_or_raise(py, method(&object, &args, keywords.as_ref()))
+        let given = arguments(named, &args, keywords.as_ref());
+        into_raw_or_raise(py, given.and_then(|given| method(&object, given)))
     }
 }
 
@@ -171,13 +177,15 @@ unsafe extern "C" fn call_get(
             for (name, value) in names.iter().flatten().zip(&all[count..]) {
                 keywords.set_item(name, value)?;
             }
-            get(&Bound::from_borrowed_ptr(py, object), &args, Some(&keywords))
+            let given = arguments((c"get", ["name", "default"]), &args, Some(&keywords))?;
+            get(&Bound::from_borrowed_ptr(py, object), given)
         });
         into_raw_or_raise(py, result)
     }
 }
 
-fn into_raw_or_raise(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> *mut ffi::PyObject {
+/// Returns a new reference. For an error, returns null and sets the exception.
+pub(super) fn into_raw_or_raise(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> *mut ffi::PyObject {
     match result {
         Ok(value) => value.into_ptr(),
         Err(error) => {
@@ -214,13 +222,12 @@ fn value<'py>(object: &Bound<'py, PyAny>, Getter { get, closure }: Getter) -> Py
 
 /// Returns the arguments in the order of `names`. The caller may have passed them by position or by name.
 fn arguments<'py, const N: usize>(
-    function: &str,
-    names: [&str; N],
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<[Option<Bound<'py, PyAny>>; N]> {
+    (function, names): (&CStr, [&str; N]),
+    args: &Bound<'py, PyTuple>,
+    keywords: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Given<'py, N>> {
     let mut found = [const { None }; N];
-    let wrong = |what: String| Err(PyTypeError::new_err(format!("{function}() {what}")));
+    let wrong = |what: String| Err(PyTypeError::new_err(format!("{}() {what}", function.to_string_lossy())));
     if args.len() > N {
         return wrong(format!("takes at most {N} arguments ({} given)", args.len()));
     }
@@ -242,22 +249,12 @@ fn needed<'py>(function: &str, name: &str, value: Option<Bound<'py, PyAny>>) -> 
     value.ok_or_else(|| PyTypeError::new_err(format!("{function}() is missing its argument '{name}'")))
 }
 
-fn keys<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    arguments("keys", [], args, keywords)?;
+fn keys<'py>(object: &Bound<'py, PyAny>, []: Given<'py, 0>) -> Returned<'py> {
     let names = event(object).class().members().iter().map(|(name, _)| name.bind(object.py()));
     Ok(PyList::new(object.py(), names)?.into_any())
 }
 
-fn values<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    arguments("values", [], args, keywords)?;
+fn values<'py>(object: &Bound<'py, PyAny>, []: Given<'py, 0>) -> Returned<'py> {
     let list = PyList::empty(object.py());
     for (_, getter) in event(object).class().named_getters() {
         list.append(value(object, getter)?)?;
@@ -265,12 +262,7 @@ fn values<'py>(
     Ok(list.into_any())
 }
 
-fn items<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    arguments("items", [], args, keywords)?;
+fn items<'py>(object: &Bound<'py, PyAny>, []: Given<'py, 0>) -> Returned<'py> {
     let list = PyList::empty(object.py());
     for (name, getter) in event(object).class().named_getters() {
         list.append((name.bind(object.py()), value(object, getter)?))?;
@@ -278,12 +270,7 @@ fn items<'py>(
     Ok(list.into_any())
 }
 
-fn get<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let [name, default] = arguments("get", ["name", "default"], args, keywords)?;
+fn get<'py>(object: &Bound<'py, PyAny>, [name, default]: Given<'py, 2>) -> Returned<'py> {
     let name = needed("get", "name", name)?;
     match event(object).class().member(&name)? {
         Some(which) => member(object, which),
@@ -291,12 +278,7 @@ fn get<'py>(
     }
 }
 
-fn repr_html<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    arguments("_repr_html_", [], args, keywords)?;
+fn repr_html<'py>(object: &Bound<'py, PyAny>, []: Given<'py, 0>) -> Returned<'py> {
     let row = |(name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| -> PyResult<Vec<String>> {
         let shown = match value.cast::<PyList>() {
             Ok(frames) => format!("{} frames", frames.len()),
@@ -310,12 +292,7 @@ fn repr_html<'py>(
     Ok(Report { columns, rows, notes: Vec::new() }.html().into_pyobject(object.py())?.into_any())
 }
 
-fn to_dict<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    arguments("to_dict", [], args, keywords)?;
+fn to_dict<'py>(object: &Bound<'py, PyAny>, []: Given<'py, 0>) -> Returned<'py> {
     Ok(dict(object)?.into_any())
 }
 
@@ -328,12 +305,7 @@ fn dict<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
-fn print<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let [timestamp, callchain] = arguments("print", ["timestamp", "callchain"], args, keywords)?;
+fn print<'py>(object: &Bound<'py, PyAny>, [timestamp, callchain]: Given<'py, 2>) -> Returned<'py> {
     let on = |value: Option<Bound<'py, PyAny>>| value.map_or(Ok(true), |value| value.is_truthy());
     let parts = LineParts { timestamp: on(timestamp)?, callchain: on(callchain)? };
     let this = event(object);
@@ -365,12 +337,7 @@ fn print<'py>(
     Ok(py.None().into_bound(py))
 }
 
-fn array<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let [name] = arguments("array", ["name"], args, keywords)?;
+fn array<'py>(object: &Bound<'py, PyAny>, [name]: Given<'py, 1>) -> Returned<'py> {
     let name = needed("array", "name", name)?;
     let this = event(object);
     let Some(which) = this.class().member(&name)? else { return Err(no_field(object, &name)) };
@@ -384,12 +351,7 @@ fn array<'py>(
     }
 }
 
-fn text<'py>(
-    object: Object<'_, 'py>,
-    args: Arguments<'_, 'py>,
-    keywords: Keywords<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let [name] = arguments("text", ["name"], args, keywords)?;
+fn text<'py>(object: &Bound<'py, PyAny>, [name]: Given<'py, 1>) -> Returned<'py> {
     let name = needed("text", "name", name)?;
     let this = event(object);
     let Some(which) = this.class().member(&name)? else { return Err(no_field(object, &name)) };
@@ -482,7 +444,7 @@ unsafe extern "C" fn contains(object: *mut ffi::PyObject, key: *mut ffi::PyObjec
 unsafe extern "C" fn iterate(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: CPython calls slots with live objects and with the GIL held.
     let object = unsafe { bound(object) };
-    let list = items(&object, &PyTuple::empty(object.py()), None);
+    let list = items(&object, []);
     into_raw_or_raise(object.py(), list.and_then(|list| Ok(list.try_iter()?.into_any())))
 }
 
