@@ -1,6 +1,6 @@
 //! The Python classes `perf_prof.PerfEvent`, the base of all events, and `perf_prof.FieldError`.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
 
 use pyo3::{
     exceptions::{PyAttributeError, PyKeyError},
@@ -12,7 +12,7 @@ use pyo3::{
 
 use super::{attributes, members, methods, object};
 
-const DOC: &std::ffi::CStr =
+const DOC: &CStr =
     c"One kernel event, as it is passed to its handler. It is read-only. A field is decoded each time it is read.
 
 Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames),
@@ -33,30 +33,49 @@ pub fn base_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 
 fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
     let own = members::terminated(members::own_members());
-    let methods = methods::table();
-    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     let mut slots = vec![
-        slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
-        slot(ffi::Py_tp_getattro, attributes::get as *mut c_void),
-        slot(ffi::Py_tp_dealloc, object::dealloc as *mut c_void),
-        slot(ffi::Py_tp_getset, own.as_mut_ptr().cast()),
-        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
+        (ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
+        (ffi::Py_tp_getattro, attributes::get as *mut c_void),
+        (ffi::Py_tp_dealloc, object::dealloc as *mut c_void),
+        (ffi::Py_tp_getset, own.as_mut_ptr().cast()),
+        (ffi::Py_tp_methods, methods::table().as_mut_ptr().cast()),
     ];
-    slots.extend(methods::slots().map(|(number, function)| slot(number, function)));
-    slots.push(slot(0, std::ptr::null_mut()));
+    slots.extend(methods::slots());
+    // SAFETY: name, doc, members and methods live as long as the process.
+    unsafe { new_type(py, c"perf_prof.PerfEvent", ffi::Py_TPFLAGS_BASETYPE, slots, None).map(Bound::unbind) }
+}
+
+/// Creates a class that scripts can neither change nor instantiate. Its objects have the layout of the base class, or that
+/// of an event if there is none.
+///
+/// # Safety
+///
+/// The name and what `slots` point to live as long as the process.
+pub unsafe fn new_type<'py>(
+    py: Python<'py>,
+    name: &CStr,
+    flags: c_ulong,
+    slots: Vec<(c_int, *mut c_void)>,
+    base: Option<&Bound<'py, PyType>>,
+) -> PyResult<Bound<'py, PyType>> {
+    let end = (0, std::ptr::null_mut());
+    let mut slots: Vec<_> =
+        slots.into_iter().chain([end]).map(|(slot, pfunc)| ffi::PyType_Slot { slot, pfunc }).collect();
     let mut spec = ffi::PyType_Spec {
-        name: c"perf_prof.PerfEvent".as_ptr(),
-        basicsize: size_of::<object::EventObject>() as c_int,
+        name: name.as_ptr(),
+        // 0 means the size of the base class.
+        basicsize: if base.is_some() { 0 } else { size_of::<object::EventObject>() as c_int },
         itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT
-            | ffi::Py_TPFLAGS_BASETYPE
+        flags: (flags
+            | ffi::Py_TPFLAGS_DEFAULT
             | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
             | ffi::Py_TPFLAGS_IMMUTABLETYPE) as c_uint,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: the spec and its slots are complete. Name, doc, members and methods live as long as the process.
-    let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&mut spec))? };
-    Ok(made.cast_into::<PyType>()?.unbind())
+    let bases = base.map_or(std::ptr::null_mut(), |base| base.as_ptr());
+    // SAFETY: the spec and its slots are complete, and the caller guarantees that what they point to lives.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpecWithBases(&mut spec, bases))? };
+    Ok(made.cast_into::<PyType>()?)
 }
 
 /// Returns the class `perf_prof.FieldError`. `event['x']` raises it if the event has no field x. FieldError is a

@@ -1,6 +1,6 @@
 //! The Python class of an event type. It is created from the event's format when a run starts.
 
-use std::ffi::{CString, c_int, c_uint, c_void};
+use std::ffi::CString;
 
 use perf_prof_events::{
     event::{EventType, Format, SpanPart},
@@ -16,7 +16,7 @@ use pyo3::{
 use super::{
     access::Member,
     attributes::{Attributes, Getter},
-    base::base_type,
+    base::{base_type, new_type},
     detached::class_of,
     members, perf_sample,
 };
@@ -317,28 +317,12 @@ fn python_type(
         Interface::PerfProf => CString::new(format!("perf_prof.{}", event.handler_name()))?,
         Interface::PerfModule => c"perf.sample_event".to_owned(),
     };
-    let name = name.into_raw();
-    let mut slots = [
-        ffi::PyType_Slot { slot: ffi::Py_tp_getset, pfunc: descriptors.as_mut_ptr().cast::<c_void>() },
-        ffi::PyType_Slot { slot: ffi::Py_tp_doc, pfunc: doc.cast::<c_void>() },
-        ffi::PyType_Slot { slot: 0, pfunc: std::ptr::null_mut() },
-    ];
-    let mut spec = ffi::PyType_Spec {
-        name,
-        // 0 means the size of the base class. The objects therefore have the layout of the objects of the base class.
-        basicsize: 0 as c_int,
-        itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)
-            as c_uint,
-        slots: slots.as_mut_ptr(),
-    };
+    let slots = vec![(ffi::Py_tp_getset, descriptors.as_mut_ptr().cast()), (ffi::Py_tp_doc, doc.cast())];
     let base = match interface {
         Interface::PerfProf => base_type(py)?,
         Interface::PerfModule => perf_sample::sample_type(py)?,
     };
-    // SAFETY: the spec and its slots are complete. Name, doc and descriptors live as long as the process.
-    unsafe {
-        let object = ffi::PyType_FromSpecWithBases(&mut spec, base.as_ptr());
-        Ok(Bound::from_owned_ptr_or_err(py, object)?.into_ptr().cast())
-    }
+    // SAFETY: name, doc and descriptors live as long as the process.
+    let made = unsafe { new_type(py, Box::leak(name.into_boxed_c_str()), 0, slots, Some(base))? };
+    Ok(made.into_ptr().cast())
 }

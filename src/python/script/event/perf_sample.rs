@@ -1,12 +1,7 @@
 //! The Python class `perf.sample_event`. Its events have the attributes of perf's Python module, in addition to those
 //! of `perf_prof.PerfEvent`. A value is looked up when it is read.
 
-use std::{
-    collections::hash_map::Entry,
-    ffi::{c_int, c_uint, c_void},
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::hash_map::Entry, ffi::c_void, path::Path, sync::Arc};
 
 use perf_prof_events::event::{NO_DATA_SOURCE, PerfFrame, Sample, perf_chain, perf_ip};
 use perf_prof_format::{
@@ -29,7 +24,7 @@ use super::{
         perf_script::{FrameObjects, line_of, source_of},
     },
     attributes::Getter,
-    base::base_type,
+    base::{base_type, new_type},
     class::Class,
     fast,
     members::{self, member},
@@ -149,29 +144,14 @@ pub fn sample_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 
 fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
     let own = all().map(|(at, (name, _, doc))| member(name, general(at), doc)).collect();
-    let methods = methods();
-    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
-    let mut slots = [
-        slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
-        slot(ffi::Py_tp_getset, members::terminated(own).as_mut_ptr().cast()),
-        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
-        slot(0, std::ptr::null_mut()),
+    let slots = vec![
+        (ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
+        (ffi::Py_tp_getset, members::terminated(own).as_mut_ptr().cast()),
+        (ffi::Py_tp_methods, methods().as_mut_ptr().cast()),
     ];
-    let mut spec = ffi::PyType_Spec {
-        name: c"perf.sample_event".as_ptr(),
-        // 0 means the size of the base class. The objects therefore have the layout of the objects of the base class.
-        basicsize: 0,
-        itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT
-            | ffi::Py_TPFLAGS_BASETYPE
-            | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
-            | ffi::Py_TPFLAGS_IMMUTABLETYPE) as c_uint,
-        slots: slots.as_mut_ptr(),
-    };
-    let base = base_type(py)?;
-    // SAFETY: the spec and its slots are complete. Doc, members and methods live as long as the process.
-    let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpecWithBases(&mut spec, base.as_ptr()))? };
-    Ok(made.cast_into::<PyType>()?.unbind())
+    let base = Some(base_type(py)?);
+    // SAFETY: name, doc, members and methods live as long as the process.
+    unsafe { new_type(py, c"perf.sample_event", ffi::Py_TPFLAGS_BASETYPE, slots, base).map(Bound::unbind) }
 }
 
 /// Returns the methods, which live as long as the process.
