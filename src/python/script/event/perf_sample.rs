@@ -28,7 +28,7 @@ use super::{
     class::Class,
     fast,
     members::{self, member},
-    methods::event,
+    methods::{event, into_raw_or_raise},
     object::EventObject,
 };
 
@@ -221,17 +221,7 @@ unsafe extern "C" fn get(object: *mut ffi::PyObject, at: *mut c_void) -> *mut ff
         Some((_, (_, of, _))) => value(py, this, of),
         None => Ok(py.None().into_bound(py)),
     };
-    into_raw(py, value)
-}
-
-fn into_raw(py: Python<'_>, value: PyResult<Bound<'_, PyAny>>) -> *mut ffi::PyObject {
-    match value {
-        Ok(value) => value.into_ptr(),
-        Err(error) => {
-            error.restore(py);
-            std::ptr::null_mut()
-        }
-    }
+    into_raw_or_raise(py, value)
 }
 
 fn value<'py>(py: Python<'py>, this: &EventObject, of: PerfMember) -> PyResult<Bound<'py, PyAny>> {
@@ -328,5 +318,5 @@ unsafe extern "C" fn srccode(object: *mut ffi::PyObject, args: *mut ffi::PyObjec
         let (file, line) = source.map_or((None, 0), |(file, line)| (Some(file.as_ref().to_owned()), line));
         Ok((file, line, text).into_pyobject(py)?.into_any())
     };
-    into_raw(py, found())
+    into_raw_or_raise(py, found())
 }
