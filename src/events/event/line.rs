@@ -168,14 +168,12 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
             RegsUser => layout.regs_user(record).map(|found| registers_text(name, &found, context.registers)),
             RegsIntr => layout.regs_intr(record).map(|found| registers_text(name, &found, context.registers)),
             Cgroup => context.cgroup.map(|path| format!("{name}={}", String::from_utf8_lossy(path))),
-            Weight | DataPageSize | CodePageSize => match layout.value(member, record) {
-                Some(Value::Uint(value)) => Some(format!("{name}={value}")),
-                _ => None,
-            },
-            Addr | DataSrc | Transaction | PhysAddr => match layout.value(member, record) {
-                Some(Value::Uint(value)) => Some(format!("{name}={value:#x}")),
-                _ => None,
-            },
+            Weight | DataPageSize | CodePageSize => {
+                layout.number(member, record).map(|value| format!("{name}={value}"))
+            }
+            Addr | DataSrc | Transaction | PhysAddr => {
+                layout.number(member, record).map(|value| format!("{name}={value:#x}"))
+            }
             BranchStack => layout.branches(record).map(|branches| format!("{name}={}", branches.len())),
             Raw | StackUser | Aux => match layout.value(member, record) {
                 Some(Value::Bytes(bytes)) => Some(format!("{name}=<{} bytes>", bytes.len())),

@@ -248,6 +248,16 @@ impl SampleLayout {
         }
     }
 
+    /// Returns the value of a member that is a number, as 64 bits. Returns `None` as [`SampleLayout::value`] does.
+    #[inline]
+    pub fn number(&self, of: SampleMember, record: &[u8]) -> Option<u64> {
+        match self.value(of, record)? {
+            Value::Uint(number) => Some(number),
+            Value::Int(number) => Some(number as u64),
+            _ => None,
+        }
+    }
+
     /// Returns the id of the cgroup of the task in which the sample was taken.
     #[inline]
     pub fn cgroup(&self, record: &[u8]) -> Option<u64> {

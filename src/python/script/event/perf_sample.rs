@@ -8,7 +8,6 @@ use perf_prof_format::{
     abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_STACK_USER},
     record::{SampleLayout, SampleMember},
     tracefs::Field,
-    value::Value,
 };
 use pyo3::{
     ffi,
@@ -227,11 +226,7 @@ unsafe extern "C" fn get(object: *mut ffi::PyObject, at: *mut c_void) -> *mut ff
 fn value<'py>(py: Python<'py>, this: &EventObject, of: PerfMember) -> PyResult<Bound<'py, PyAny>> {
     let sample = this.sample();
     let layout = &sample.event.layout;
-    let recorded = |member| match layout.value(member, sample.record) {
-        Some(Value::Uint(number)) => Some(number),
-        Some(Value::Int(number)) => Some(number as u64),
-        _ => None,
-    };
+    let recorded = |member| layout.number(member, sample.record);
     let number = |number: u64| Ok(number.into_pyobject(py)?.into_any());
     let id = |id: i32| Ok(id.into_pyobject(py)?.into_any());
     match of {

@@ -6,7 +6,6 @@ use perf_prof_events::event::{EventType, NO_DATA_SOURCE, Sample, data_source_tex
 use perf_prof_format::{
     abi::*,
     record::{Counters, Registers, SampleMember},
-    value::Value,
 };
 use perf_prof_session::spine::About;
 use pyo3::{
@@ -239,11 +238,7 @@ impl SampleDict {
     /// [`Earlier::fill`] sets the numbers that differ between samples.
     fn numbers<'py>(&mut self, py: Python<'py>, event: usize, sample: &Sample<'_>) -> PyResult<Bound<'py, PyDict>> {
         let layout = &sample.event.layout;
-        let number = |member| match layout.value(member, sample.record) {
-            Some(Value::Uint(number)) => Some(number),
-            Some(Value::Int(number)) => Some(number as u64),
-            _ => None,
-        };
+        let number = |member| layout.number(member, sample.record);
         let (dict, none) = (PyDict::new(py), py.None());
         for key in &NUMBER_KEYS[..VALUES] {
             dict.set_item(key, &none)?;

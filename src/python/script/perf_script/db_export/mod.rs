@@ -19,7 +19,6 @@ use perf_prof_events::event::{NO_DATA_SOURCE, PerfFrame, Sample, perf_address, p
 use perf_prof_format::{
     abi::{PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE},
     record::{Record, SampleMember, Switch, SwitchDirection, record_type},
-    value::Value,
 };
 use perf_prof_session::spine::About;
 use pyo3::{prelude::*, types::PyDict};
@@ -99,11 +98,7 @@ impl Export {
         };
         let path = self.call_path(py, sample)?;
         let layout = &sample.event.layout;
-        let member = |member| match layout.value(member, sample.record) {
-            Some(Value::Uint(number)) => Some(number),
-            Some(Value::Int(number)) => Some(number as u64),
-            _ => None,
-        };
+        let member = |member| layout.number(member, sample.record);
         let addr = member(SampleMember::Addr);
         let to = match addr {
             Some(addr) => {
