@@ -10,6 +10,8 @@ use pyo3::{
 
 use perf_prof_events::picture::{Log2Histogram, printable};
 
+use super::printing::write_to;
+
 /// A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
 /// values, for example 'usecs'.
 ///
@@ -59,12 +61,7 @@ impl Log2Hist {
     /// Writes the histogram to a file, or to sys.stdout.
     #[pyo3(signature = (file=None))]
     fn print(&self, py: Python<'_>, file: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let stdout = || py.import("sys")?.getattr("stdout");
-        let file = file.map_or_else(stdout, |file| Ok(file.clone()))?;
-        if !file.is_none() {
-            file.call_method1("write", (self.text() + "\n",))?;
-        }
-        Ok(())
+        write_to(py, file, self.text())
     }
 
     /// Returns the count of each row by its smallest value: {0: 3, 2: 1, 4: 7}. Negative values have the key -1.

@@ -20,6 +20,16 @@ pub fn is_terminal(stream: &Bound<'_, PyAny>) -> bool {
         && stream.call_method0(pyo3::intern!(stream.py(), "isatty")).is_ok_and(|on| on.is_truthy().unwrap_or(false))
 }
 
+/// Writes text and a newline to a file, or to sys.stdout.
+pub fn write_to(py: Python<'_>, file: Option<&Bound<'_, PyAny>>, text: String) -> PyResult<()> {
+    let stdout = || py.import("sys")?.getattr("stdout");
+    let file = file.map_or_else(stdout, |file| Ok(file.clone()))?;
+    if !file.is_none() {
+        file.call_method1("write", (text + "\n",))?;
+    }
+    Ok(())
+}
+
 /// Prints args as the built-in print() does. On a terminal, control characters in args are shown escaped: a task
 /// can have a name that changes the terminal. Files and pipes get the text as it is.
 #[pyfunction]

@@ -19,6 +19,7 @@ use pyo3::{
 
 use super::{
     super::{
+        printing::write_to,
         columns::rows_capsule,
         event::{Class, with_input},
     },
@@ -136,16 +137,6 @@ impl Aggregator {
             None => text,
         }
     }
-}
-
-/// Writes text and a newline to a file, or to sys.stdout.
-pub fn write_to(py: Python<'_>, file: Option<&Bound<'_, PyAny>>, text: String) -> PyResult<()> {
-    let stdout = || py.import("sys")?.getattr("stdout");
-    let file = file.map_or_else(stdout, |file| Ok(file.clone()))?;
-    if !file.is_none() {
-        file.call_method1("write", (text + "\n",))?;
-    }
-    Ok(())
 }
 
 #[pymethods]

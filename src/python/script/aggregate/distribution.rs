@@ -3,7 +3,7 @@
 use perf_prof_events::aggregate::{Buckets, Distribution};
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 
-use super::base::write_to;
+use super::super::printing::write_to;
 
 /// The distribution of the values of one key of a Hist, at the time when this object was made.
 ///
