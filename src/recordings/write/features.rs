@@ -223,7 +223,7 @@ impl Feature<'_> {
     }
 }
 
-fn words(out: &mut Vec<u8>, words: &[u32]) {
+pub(super) fn words(out: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| out.extend(word.to_ne_bytes()));
 }
 

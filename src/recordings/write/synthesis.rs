@@ -10,9 +10,10 @@ use perf_prof_format::{
     record::{RECORD_HEADER, TrailerLayout, misc, record_type},
 };
 
-/// Consecutive records. As in perf's own records, the sample id at the end of each record is all zeros, so the record
-/// has no time and no event. Only records about losses differ: each of them contains the id of an event, and
-/// PERF_RECORD_LOST also contains a time.
+use super::features::words;
+
+/// Consecutive records. As in perf's own records, the sample id at the end is all zeros, so such a record has no time
+/// and no event. Only records about losses differ: each contains the id of an event, and PERF_RECORD_LOST also a time.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,
@@ -216,10 +217,6 @@ impl Synthesis {
             Err(_) => self.bytes.truncate(start),
         }
     }
-}
-
-fn words(out: &mut Vec<u8>, words: &[u32]) {
-    words.iter().for_each(|word| out.extend(word.to_ne_bytes()));
 }
 
 fn longs(out: &mut Vec<u8>, longs: &[u64]) {
