@@ -3,9 +3,7 @@
 use std::{os::fd::RawFd, time::Instant};
 
 use anyhow::{Result, bail};
-use perf_prof_capture::{
-    Capture, EventRequest, EventStart, Mappings, Options, Reading, RecordOrder, Samples, Switching,
-};
+use perf_prof_capture::{Capture, EventRequest, Options, Reading, RecordOrder, Samples};
 use perf_prof_format::record::{Ended, Source, Wait};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_system::{
@@ -24,14 +22,12 @@ use crate::{
     engine::{ExitStatus, losses},
     live::{
         chosen::{ArmedEvents, ChosenEvents},
-        kernel_target::KernelTarget,
-        refusal,
         requests::{self, Sizes},
         select::Selected,
         strings,
     },
     plan::{self, InterpreterFrameUse},
-    recorder::{self, Command, Control, Delay, Destination, Due, Output, Times},
+    recorder::{self, Command, Control, Destination, Due, Output, Times},
 };
 
 /// The memory for side-band records that were read and are not processed yet, in bytes.
@@ -147,7 +143,7 @@ fn sizes(plan: &FlightPlan, requests: &[EventRequest]) -> KeptSizes {
     KeptSizes { ring: if is_measured { at_first() } else { ring }, memory, side_band: rings::of_side_band(rings) }
 }
 
-/// Opens the events. Starts the BPF programs that write the records of events with strings.
+/// Opens the events, whose samples stay in the rings. Starts the BPF programs that write the records of events with strings.
 fn open(
     plan: &FlightPlan,
     (selected, tracefs, sizes): (&[Selected], &Tracefs, &KeptSizes),
@@ -155,29 +151,11 @@ fn open(
     workload: Option<&Workload>,
     wake: RawFd,
 ) -> Result<(Capture, StringWriters)> {
-    let of_plan = &plan.record.capture;
-    // With another target, the command only runs during the recording and is not traced.
-    let traced = workload.filter(|_| matches!(of_plan.target, plan::Target::Workload(_)));
-    requests::report_missing_cpus(of_plan, selected)?;
-    let target = requests::target(of_plan, traced.map(Workload::pid))?;
     let of_side_band = Sizes { ring: sizes.side_band, buffer: Budget::new(SIDE_BAND_BACKLOG) };
-    let options = requests::options(of_plan, &of_side_band, Mappings::Ignored, wake);
-    let begin = if plan.record.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
-    let is_switched = begin == EventStart::Later || plan.record.control.is_some();
-    let options = Options {
-        samples: Samples::Kept { ring_bytes: sizes.ring },
-        order: Some(RecordOrder::default()),
-        begin,
-        switching: if is_switched { Switching::Repeated } else { Switching::Once },
-        ends_with: workload.map(Workload::pid),
-        ..options
-    };
-    let (requests, options) = recorder::with_members_of_recordings(of_plan, requests, options);
-    let opened =
-        requests::open_with_rings_that_fit(of_plan, options, |options| Capture::open(&target, &requests, options));
-    let capture = opened.map_err(|error| refusal::open_error(error, selected))?;
-    let target = KernelTarget { capture: of_plan, tracefs, target: &target };
-    let writers = strings::start(&target, selected, &requests, &capture)?;
+    let samples = Samples::Kept { ring_bytes: sizes.ring };
+    let kept = |options| Options { samples, order: Some(RecordOrder::default()), ..options };
+    let opened = (selected, tracefs, &of_side_band);
+    let (capture, writers) = recorder::open(&plan.record, opened, requests, workload, wake, kept)?;
     requests::report_opened(&of_side_band, selected, &capture, plan.record.verbosity, "recorded");
     Ok((capture, writers))
 }

@@ -14,7 +14,7 @@ mod times;
 mod writer_threads;
 
 pub use plan::{Delay, Level, Output, RecordPlan};
-pub use run::{Recorded, end_command, run, run_with};
+pub use run::{Recorded, end_command, open, run, run_with};
 
 pub use container::Destination;
 pub use control::{Command, Control};

@@ -113,7 +113,9 @@ pub fn run_with(
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
     let requests = requests::requests(&plan.capture, &selected)?;
     let sizes = sizes(&plan.capture, &requests);
-    let (capture, writers) = open(plan, (&selected, &tracefs, &sizes), requests, workload.as_ref(), signals.wake_fd())?;
+    let opened = (selected.as_slice(), &tracefs, &sizes);
+    let unordered = |options| Options { order: None, ..options };
+    let (capture, writers) = open(plan, opened, requests, workload.as_ref(), signals.wake_fd(), unordered)?;
     limits.report();
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
@@ -213,13 +215,15 @@ fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     Sizes { buffer: Budget::new(buffer), ..sizes }
 }
 
-/// Opens the events, and starts the programs that write the records of events with strings.
-fn open(
+/// Opens the events, and starts the programs that write the records of events with strings. `with` makes the options
+/// those of the recorder.
+pub fn open(
     plan: &RecordPlan,
     (selected, tracefs, sizes): (&[Selected], &Tracefs, &Sizes),
     requests: Vec<EventRequest>,
     workload: Option<&Workload>,
     wake: RawFd,
+    with: impl FnOnce(Options) -> Options,
 ) -> Result<(Capture, StringWriters)> {
     // With another target, the command only runs during the recording and is not traced.
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
@@ -229,8 +233,8 @@ fn open(
     let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
     let is_switched = begin == EventStart::Later || plan.control.is_some();
     let switching = if is_switched { Switching::Repeated } else { Switching::Once };
-    let options = Options { begin, switching, order: None, ends_with: workload.map(Workload::pid), ..options };
-    let (requests, options) = lifecycle::with_members_of_recordings(&plan.capture, requests, options);
+    let options = Options { begin, switching, ends_with: workload.map(Workload::pid), ..options };
+    let (requests, options) = lifecycle::with_members_of_recordings(&plan.capture, requests, with(options));
     let opened = requests::open_with_rings_that_fit(&plan.capture, options, |options| {
         Capture::open(&target, &requests, options)
     });
