@@ -71,7 +71,8 @@ pub struct NodeMemory {
     pub free: u64,
 }
 
-fn read_trimmed(path: &str) -> String {
+/// Returns the text of a file without the blanks around it; an empty text if it cannot be read.
+pub fn read_trimmed(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! Collects the feature sections that describe the machine, and the formats of tracepoints.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use perf_prof_format::tracefs::EventFormat;
 use perf_prof_recordings::{
@@ -13,7 +13,7 @@ use perf_prof_system::{
     mmap::page_size,
     pmu::{self, Pmu},
     procfs,
-    topology::{self, Node, NodeMemory},
+    topology::{self, Node, NodeMemory, read_trimmed},
     tracefs::{Tracefs, TracefsError},
 };
 
@@ -95,10 +95,6 @@ pub fn tracing_data<'a>(
 pub fn block_devices() -> Vec<BlockDevice> {
     let device = |dev| Some(BlockDevice { dev, queues: block::hardware_queues(dev.into())? as u32 });
     block::devices().into_iter().filter_map(device).collect()
-}
-
-fn read_trimmed(path: &str) -> String {
-    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
 /// Returns the value of the first key in `keys` that /proc/cpuinfo contains.
