@@ -5,7 +5,7 @@ use super::{
     groups::{Amount, FoldReason, Groups},
     key::{Key, KeyPart},
 };
-use crate::picture::{Log2Histogram, printable};
+use crate::picture::{Log2Histogram, escaped, printable};
 
 /// The width of the longest bar, in characters.
 const BAR: usize = 40;
@@ -73,10 +73,6 @@ impl Report {
 /// Returns a line below a table in HTML.
 pub fn note_html(note: &str) -> String {
     format!("<p>{}</p>", escaped(note))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 impl Groups {

@@ -113,7 +113,8 @@ impl Log2Histogram {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Returns text for HTML.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

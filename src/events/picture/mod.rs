@@ -18,5 +18,6 @@ pub use difference::StackDifference;
 pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw, draw_difference};
 pub use heat_map_svg::{HeatMapStyle, draw_heat_map};
 pub use histogram::Log2Histogram;
+pub(crate) use histogram::escaped;
 pub use label::{KERNEL_SUFFIX, Label, PYTHON_REASON, PYTHON_SUFFIX, printable};
 pub use stacks::{StackNode, Stacks, WeightOverflow};
