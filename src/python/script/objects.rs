@@ -43,15 +43,7 @@ impl Deliver for AttachedObjects<'_, '_> {
         }
     }
 
-    fn lost(&mut self, start: u64, end: u64) -> Flow {
-        self.program.lost(start, end)
-    }
-
-    fn interval(&mut self) -> Flow {
-        self.program.interval()
-    }
-
-    fn exit(&mut self) -> Flow {
-        self.program.exit()
+    fn inner(&mut self) -> Option<&mut dyn Deliver> {
+        Some(&mut self.program)
     }
 }
