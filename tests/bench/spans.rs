@@ -4,7 +4,7 @@ use std::{fs, hint::black_box, ops::ControlFlow, sync::Arc};
 
 use perf_prof_events::{
     derive::{self, Derived, DerivingSink, Span},
-    event::{Context, Deliver, EventType, Flow, Format, Sink, Stats},
+    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Format, Sink as _, Stats},
 };
 use perf_prof_format::{
     abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
@@ -24,11 +24,7 @@ const THREADS: i32 = 64;
 #[derive(Default)]
 struct Counted(u64);
 
-impl Sink for Counted {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl AlwaysEntered for Counted {}
 
 impl Deliver for Counted {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {

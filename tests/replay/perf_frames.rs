@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_events::event::{
-    Context, Deliver, EventType, Flow, PerfFrame, Sample, Sink, perf_address, perf_chain, perf_ip,
+    AlwaysEntered, Context, Deliver, EventType, Flow, PerfFrame, Sample, perf_address, perf_chain, perf_ip,
 };
 use perf_prof_session::{
     plan::{Input, RunPlan, Verbosity},
@@ -47,11 +47,7 @@ struct Lines {
     lines: Vec<String>,
 }
 
-impl Sink for Lines {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl AlwaysEntered for Lines {}
 
 impl Deliver for Lines {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {

@@ -46,7 +46,7 @@ pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
 pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, OTHERS, Shares, UnknownKey};
 pub use shortfall::{IncompleteTask, Shortfall};
-pub use sink::{Deliver, Discard, Flow, Sink, Stop};
+pub use sink::{AlwaysEntered, Deliver, Discard, Flow, Sink, Stop};
 pub use span::{
     ComputeField, DURATION_FIELD, IdleEvents, Incomplete, Origin as SpanOrigin, PartView, Ran, SPAN_SYSTEM, SpanCounts,
     SpanField, SpanFieldAt, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask,

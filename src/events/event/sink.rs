@@ -109,6 +109,15 @@ pub trait Sink {
     }
 }
 
+/// A receiver that acquires nothing to receive events, so it is its own sink.
+pub trait AlwaysEntered: Deliver {}
+
+impl<R: AlwaysEntered> Sink for R {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
 /// A sink that drops all events.
 pub struct Discard;
 
@@ -118,8 +127,4 @@ impl Deliver for Discard {
     }
 }
 
-impl Sink for Discard {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl AlwaysEntered for Discard {}

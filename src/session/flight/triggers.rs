@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use perf_prof_events::event::{
-    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, write_text,
+    AlwaysEntered, Context, Deliver, EventType, Flow, Format, LineContext, Sample, UNKNOWN_COMM, write_text,
 };
 use perf_prof_format::value::Value;
 use perf_prof_system::{
@@ -147,11 +147,7 @@ fn system_call(sample: &Sample<'_>) -> Option<String> {
     }
 }
 
-impl Sink for TriggerSink {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl AlwaysEntered for TriggerSink {}
 
 impl Deliver for TriggerSink {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {

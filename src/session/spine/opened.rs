@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use perf_prof_events::event::Sink;
+use perf_prof_events::event::{AlwaysEntered, Sink};
 use perf_prof_system::signals::Signals;
 
 use crate::engine::kernel_tables::EventUse;
@@ -34,6 +34,8 @@ pub trait Receiver: Sink {
         Vec::new()
     }
 }
+
+impl<R: AlwaysEntered> Receiver for R {}
 
 impl Session {
     pub(super) fn new(about: About, source: Source) -> Session {

@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 use perf_prof_events::{
     column::Plan,
-    event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
+    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Sample, Stop},
     picture::perfetto::Machine,
 };
 use perf_prof_format::spec::EventSpec;
@@ -29,7 +29,7 @@ use perf_prof_recordings::Recording;
 use perf_prof_session::{
     engine::ExitStatus,
     plan::{Input, RunPlan, Verbosity},
-    spine::{ChosenRecording, Outcome, Receiver, Replayed},
+    spine::{ChosenRecording, Outcome, Replayed},
 };
 use perf_prof_system::{
     output,
@@ -339,13 +339,7 @@ struct Exporting<E> {
     failure: Option<io::Error>,
 }
 
-impl<E: Exporter> Receiver for Exporting<E> {}
-
-impl<E: Exporter> Sink for Exporting<E> {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl<E: Exporter> AlwaysEntered for Exporting<E> {}
 
 impl<E: Exporter> Deliver for Exporting<E> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {

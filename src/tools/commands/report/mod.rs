@@ -20,8 +20,8 @@ use serde_json::json;
 pub use flame::{FlamePlan, grouped};
 use perf_prof_events::{
     event::{
-        AddedSample, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Sample, Shares, Sink, Stop,
-        cgroup_text, frame_label, frames, sampled_function,
+        AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Sample, Shares,
+        Stop, cgroup_text, frame_label, frames, sampled_function,
     },
     picture::{Label, Stacks},
 };
@@ -29,7 +29,7 @@ use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
     engine::ExitStatus,
     plan::{Input, InterpreterFrameUse, RunPlan, Verbosity},
-    spine::{ChosenRecording, Receiver},
+    spine::ChosenRecording,
 };
 use perf_prof_system::{
     output,
@@ -315,13 +315,7 @@ impl Sums {
     }
 }
 
-impl Receiver for Sums {}
-
-impl Sink for Sums {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl AlwaysEntered for Sums {}
 
 impl Deliver for Sums {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {

@@ -10,14 +10,14 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use perf_prof_events::event::{
-    Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample, Sink, Stop,
+    AlwaysEntered, Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample, Stop,
 };
 use perf_prof_format::{abi::perf_data::PERF_RECORD_STAT_ROUND, record::record_type};
 use perf_prof_session::{
     engine::ExitStatus,
     plan::{Input, RunPlan, Verbosity},
     recording::stat_counts::StatCounts,
-    spine::{ChosenRecording, Receiver},
+    spine::ChosenRecording,
 };
 use perf_prof_symbols::symbol;
 use perf_prof_system::{output, terminal::ShownOnStdout};
@@ -138,13 +138,7 @@ impl BufferedStdout {
     }
 }
 
-impl Receiver for Text {}
-
-impl Sink for Text {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
-    }
-}
+impl AlwaysEntered for Text {}
 
 /// Only samples are printed as lines, as in perf. The number of lost events is printed at the end of the run.
 impl Deliver for Text {
