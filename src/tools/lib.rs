@@ -4,6 +4,7 @@
 //!
 //! The modules. Each uses only the modules above it:
 //!
+//! * [`output`]: The output of a command: text that is collected before it is written. Must not know: events.
 //! * [`parallel`]: `perf-prof parallel`. Makes jobs of a command that reads a recording. Each job reads a part of the
 //!   recording. Must not know: recordings, events.
 //! * [`commands`]: Commands that show a recording: `evlist`, `--header-only`, `report`, `script`, `export`. Must not
@@ -26,6 +27,8 @@
 //! * a line of `trace`: `watch/trace.rs`, `watch/system_call.rs`, `watch/span_text.rs`
 //! * how `perf-prof parallel` divides a recording: `parallel/ranges.rs`, `parallel/job_plan.rs`; which tools it
 //!   supports: `parallel/reader.rs`
+
+pub mod output;
 
 pub mod parallel;
 

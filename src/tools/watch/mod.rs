@@ -5,7 +5,6 @@ mod difference;
 mod events;
 pub mod hist;
 mod key_json;
-mod output;
 mod screen;
 mod short_chains;
 mod span_text;
@@ -16,5 +15,5 @@ mod tally;
 pub mod top;
 pub mod trace;
 
-pub use output::{Destination, Form};
+pub use crate::output::{Destination, Form};
 pub use tally::{Earlier, Place, TallyPlan};

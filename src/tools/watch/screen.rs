@@ -4,7 +4,7 @@ use anyhow::Result;
 use perf_prof_format::control_characters::without_controls;
 use perf_prof_system::{keys::Keys, output::terminal_size};
 
-use super::output::{Colours, Reader};
+use crate::output::{Colours, Reader};
 
 /// The columns and rows of a terminal that does not report its size.
 const SIZE: (usize, usize) = (80, 24);

@@ -31,11 +31,11 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     difference::Side,
     events::{TimeOfDay, deliver},
-    output::{Destination, Form, Output},
     screen::Screen,
     short_chains,
     sum_table::{self, SumTable},
 };
+use crate::output::{Destination, Form, Output};
 
 /// The maximum number of keys. If there are more, the smallest are added up together.
 pub const KEYS: usize = 1_000_000;

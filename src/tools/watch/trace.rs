@@ -12,10 +12,10 @@ use perf_prof_session::{engine::ExitStatus, live::strings, plan::RunPlan, spine:
 
 use super::{
     events::{TimeOfDay, deliver},
-    output::{Colours, Destination, Form, Output, Reader},
     span_text,
     system_call::SystemCallText,
 };
+use crate::output::{Colours, Destination, Form, Output, Reader};
 
 /// The plan of a trace.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 use perf_prof_events::{
     column::Plan,
-    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Sample, Stop},
+    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Sample},
     picture::perfetto::Machine,
 };
 use perf_prof_format::spec::EventSpec;
@@ -47,6 +47,7 @@ use self::{
     rows::{CsvTable, JsonRows},
 };
 use super::{header::clock, pprof};
+use crate::output::stop_after;
 
 /// The plan of an export.
 #[derive(Clone, Debug)]
@@ -348,9 +349,9 @@ impl<E: Exporter> Deliver for Exporting<E> {
         match self.exporter.sample(event, &Sample { event: of_type, record }, &self.context) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
-                let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+                let stop = stop_after(&error);
                 self.failure = Some(error);
-                ControlFlow::Break(if is_closed { Stop::ClosedPipe } else { Stop::Failed })
+                ControlFlow::Break(stop)
             }
         }
     }

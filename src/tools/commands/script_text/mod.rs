@@ -2,15 +2,11 @@
 
 mod counts;
 
-use std::{
-    io::{self, StdoutLock, Write},
-    ops::ControlFlow,
-    sync::Arc,
-};
+use std::{ops::ControlFlow, sync::Arc};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use perf_prof_events::event::{
-    AlwaysEntered, Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample, Stop,
+    AlwaysEntered, Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample,
 };
 use perf_prof_format::{abi::perf_data::PERF_RECORD_STAT_ROUND, record::record_type};
 use perf_prof_session::{
@@ -20,9 +16,10 @@ use perf_prof_session::{
     spine::ChosenRecording,
 };
 use perf_prof_symbols::symbol;
-use perf_prof_system::{output, terminal::ShownOnStdout};
+use perf_prof_system::output;
 
 use self::counts::CountLines;
+use crate::output::Output;
 
 /// The plan of `script`: the recording, and the columns to print.
 #[derive(Clone, Debug)]
@@ -40,9 +37,6 @@ pub struct ScriptTextPlan {
     /// How many messages about problems with the recording are printed.
     pub verbosity: Verbosity,
 }
-
-/// Text is collected up to this many bytes before it is written.
-const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// Prints the events.
 pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
@@ -64,27 +58,22 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
         chosen.request_records(StatCounts::records());
     }
     let attrs = chosen.selected().attr_of_each_type();
-    let mut delivered = chosen.deliver(|about| {
+    let delivered = chosen.deliver(|about| {
         Ok(Text {
             lines: PerfLines::new(events, &plan.fields, plan.digits, plan.chains),
             attrs,
             types: about.events.clone(),
             context: about.context.clone(),
             counts,
-            written: BufferedStdout {
-                waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
-                to: ShownOnStdout::new(io::stdout().lock()),
-                failure: None,
-            },
+            written: Output::shown_on_stdout(),
         })
     })?;
     if let Some(why) = delivered.sink.counts.as_ref().and_then(|counts| counts.failure) {
         output::say(format_args!("warning: {}: {why}; it is left out", plan.input.path.display()));
     }
-    match delivered.sink.written.failure.take() {
-        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
-        _ => Ok(delivered.status()),
-    }
+    let status = delivered.status();
+    delivered.sink.written.check()?;
+    Ok(status)
 }
 
 /// Returns the names of all events, including events without samples.
@@ -109,33 +98,7 @@ struct Text {
     context: Arc<Context>,
     /// The lines of counts, if the recording contains counts instead of samples.
     counts: Option<CountLines>,
-    written: BufferedStdout,
-}
-
-/// Stdout, and the text that was not written to it yet.
-struct BufferedStdout {
-    waiting: Vec<u8>,
-    to: ShownOnStdout<StdoutLock<'static>>,
-    failure: Option<io::Error>,
-}
-
-impl BufferedStdout {
-    fn write_if_much(&mut self) -> Flow {
-        if self.waiting.len() < WRITTEN_AT_ONCE { ControlFlow::Continue(()) } else { self.write() }
-    }
-
-    fn write(&mut self) -> Flow {
-        let result = self.to.write_all(&self.waiting).and_then(|()| self.to.flush());
-        self.waiting.clear();
-        match result {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                let closed = error.kind() == io::ErrorKind::BrokenPipe;
-                self.failure.get_or_insert(error);
-                ControlFlow::Break(if closed { Stop::ClosedPipe } else { Stop::Failed })
-            }
-        }
-    }
+    written: Output,
 }
 
 impl AlwaysEntered for Text {}
@@ -160,6 +123,6 @@ impl Deliver for Text {
     }
 
     fn exit(&mut self) -> Flow {
-        if self.written.failure.is_some() { ControlFlow::Continue(()) } else { self.written.write() }
+        self.written.write()
     }
 }

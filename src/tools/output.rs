@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use perf_prof_events::event::{Flow, Stop};
+use perf_prof_system::terminal::ShownOnStdout;
 
 /// Text is collected up to this many bytes before it is written.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
@@ -45,7 +46,9 @@ pub enum Reader {
 /// Says if text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
+    /// It is.
     On,
+    /// It is not.
     Off,
 }
 
@@ -77,7 +80,16 @@ impl Output {
             Destination::Stdout => (Box::new(io::stdout().lock()), Reader::of_stdout()),
             Destination::File(path) => (Box::new(create(path)?), Reader::Program),
         };
-        Ok(Output { waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE), reader, to, failure: None })
+        Ok(Output::new(to, reader))
+    }
+
+    /// Opens the standard output. On a terminal, control characters are shown as text.
+    pub fn shown_on_stdout() -> Output {
+        Output::new(Box::new(ShownOnStdout::new(io::stdout().lock())), Reader::of_stdout())
+    }
+
+    fn new(to: Box<dyn Write>, reader: Reader) -> Output {
+        Output { waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE), reader, to, failure: None }
     }
 
     /// Writes the collected text if it is long enough.
@@ -95,9 +107,9 @@ impl Output {
         match result {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
-                let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+                let stop = stop_after(&error);
                 self.failure = Some(error);
-                ControlFlow::Break(if is_closed { Stop::ClosedPipe } else { Stop::Failed })
+                ControlFlow::Break(stop)
             }
         }
     }
@@ -109,6 +121,11 @@ impl Output {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns why a sink stops whose output could not be written.
+pub fn stop_after(error: &io::Error) -> Stop {
+    if error.kind() == io::ErrorKind::BrokenPipe { Stop::ClosedPipe } else { Stop::Failed }
 }
 
 fn create(path: &Path) -> Result<File> {
