@@ -6,9 +6,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, PoisonError},
     time::Instant,
 };
+
+use perf_prof_system::mutex::Mutex;
 
 use super::message::Message;
 
@@ -25,12 +27,6 @@ struct State {
     /// True while the consumer waits and has not been woken yet.
     is_awaited: bool,
     is_closed: bool,
-}
-
-impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The reader's end. Dropping it closes the mailbox.
@@ -59,12 +55,12 @@ pub(super) fn mailbox() -> (Sender, Receiver) {
 impl Sender {
     /// Adds a message. A consumer that waits gets it after [`Sender::wake`].
     pub fn send(&self, message: Message) {
-        self.0.lock().messages.push_back(message);
+        self.0.state.lock().messages.push_back(message);
     }
 
     /// Wakes the consumer if it waits and there are messages.
     pub fn wake(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let is_needed = state.is_awaited && (state.is_closed || !state.messages.is_empty());
         state.is_awaited &= !is_needed;
         drop(state);
@@ -76,7 +72,7 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        self.0.lock().is_closed = true;
+        self.0.state.lock().is_closed = true;
         self.wake();
     }
 }
@@ -84,7 +80,7 @@ impl Drop for Sender {
 impl Receiver {
     /// Takes the next message. Waits for it until `until`, or for ever if `until` is `None`.
     pub fn take(&self, until: Option<Instant>) -> Result<Message, NoMessage> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         loop {
             if let Some(message) = state.messages.pop_front() {
                 return Ok(message);
@@ -107,13 +103,13 @@ impl Receiver {
     /// Returns whether the consumer waits and has not been woken.
     #[cfg(test)]
     pub fn is_waiting(&self) -> bool {
-        self.0.lock().is_awaited
+        self.0.state.lock().is_awaited
     }
 
     /// Takes all messages that are there.
     #[cfg(test)]
     pub fn take_all(&self) -> Vec<Message> {
-        self.0.lock().messages.drain(..).collect()
+        self.0.state.lock().messages.drain(..).collect()
     }
 }
 

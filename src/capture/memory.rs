@@ -1,12 +1,12 @@
 //! The memory for records until they are consumed. It is bounded, pooled, and freed when it is not needed.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
 use perf_prof_format::record::Recycle;
-use perf_prof_system::{budget::Budget, eventfd::EventFd};
+use perf_prof_system::{budget::Budget, eventfd::EventFd, mutex::Mutex};
 
 /// The size of a pooled buffer in bytes. This is also the maximum size of a chunk.
 pub(super) const BLOCK: usize = 256 << 10;
@@ -86,7 +86,7 @@ impl Memory {
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         let cost = Self::cost(len);
         self.used.fetch_add(cost, SeqCst);
-        let pooled = if cost == BLOCK { self.lock().pop() } else { None };
+        let pooled = if cost == BLOCK { self.pool.lock().pop() } else { None };
         pooled.unwrap_or_else(|| Vec::with_capacity(cost))
     }
 
@@ -101,17 +101,13 @@ impl Memory {
         }
         has_room
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Recycle for Memory {
     fn recycle(&self, mut memory: Vec<u8>) {
         let cost = memory.capacity();
         if cost == BLOCK {
-            let mut pool = self.lock();
+            let mut pool = self.pool.lock();
             if pool.len() < POOLED {
                 memory.clear();
                 pool.push(memory);

@@ -2,12 +2,12 @@
 //! CPU comes online again (`perf_event_exit_cpu()` in kernel/events/core.c).
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use perf_prof_format::spec::CpuSet;
-use perf_prof_system::procfs;
+use perf_prof_system::{mutex::Mutex, procfs};
 
 /// How often the kernel's list of online CPUs is read.
 const EVERY: Duration = Duration::from_secs(1);
@@ -19,11 +19,11 @@ pub(super) struct OfflineCpus(Arc<Mutex<Vec<u32>>>);
 impl OfflineCpus {
     /// Returns the CPUs, and removes them from this list.
     pub fn take(&self) -> Vec<u32> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock())
     }
 
     fn add(&self, cpus: Vec<u32>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(cpus);
+        self.0.lock().extend(cpus);
     }
 }
 

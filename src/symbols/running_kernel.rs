@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     fs,
-    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError},
+    sync::{Arc, Once, OnceLock},
 };
 
 use perf_prof_format::{
@@ -15,7 +15,7 @@ use perf_prof_format::{
         printk_formats,
     },
 };
-use perf_prof_system::{output, tracefs::Tracefs};
+use perf_prof_system::{mutex::Mutex, output, tracefs::Tracefs};
 
 use crate::symbol::{Extent, KernelSymbols, PerfSymbol, Symbol};
 
@@ -49,13 +49,8 @@ impl RunningKernel {
         }
     }
 
-    /// Locks the symbols. No thread ever waits here, because callers hold the lock of the Python interpreter.
-    fn symbols(&self) -> MutexGuard<'_, KernelSymbols> {
-        self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with_struct<R>(&self, tag: &str, ask: impl Fn(&Btf) -> R) -> R {
-        let mut structs = self.structs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut structs = self.structs.lock();
         if !structs.contains_key(tag) {
             structs.insert(tag.to_owned(), read_btf(|name| name == tag));
         }
@@ -65,7 +60,7 @@ impl RunningKernel {
 
 impl Kernel for RunningKernel {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        match self.symbols().list(addr) {
+        match self.symbols.lock().list(addr) {
             Ok(list) => {
                 let Symbol { name, offset, size, module } = list.lookup(addr)?;
                 let module = module.map(|module| module.to_owned().into());
@@ -79,7 +74,7 @@ impl Kernel for RunningKernel {
     }
 
     fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
-        let list = self.symbols().list(addr).ok()?;
+        let list = self.symbols.lock().list(addr).ok()?;
         let PerfSymbol { name, extent, module } = list.lookup_as_perf(addr)?;
         let module = module.map(|module| module.to_owned().into());
         let Extent { start, end, binding } = extent;
@@ -87,7 +82,7 @@ impl Kernel for RunningKernel {
     }
 
     fn perf_map(&self, addr: u64) -> Option<(u64, u64)> {
-        let mut symbols = self.symbols();
+        let mut symbols = self.symbols.lock();
         let list = symbols.list(addr).ok()?;
         symbols.module_range(addr).or_else(|| list.perf_range())
     }
@@ -98,11 +93,11 @@ impl Kernel for RunningKernel {
     }
 
     fn symbol_changed(&self, _: &Ksymbol<'_>) {
-        self.symbols().mark_changed();
+        self.symbols.lock().mark_changed();
     }
 
     fn dso(&self, addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
-        let module = if symbol.is_none() { self.symbols().module(addr) } else { None };
+        let module = if symbol.is_none() { self.symbols.lock().module(addr) } else { None };
         module.unwrap_or_else(|| dso_of_symbol(addr, symbol))
     }
 

@@ -8,9 +8,10 @@ use std::{
         unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use crate::mutex::Mutex;
 use rustix::fs::fstatfs;
 
 use super::call::{CallError, check};
@@ -64,7 +65,7 @@ impl SharedFile {
     pub fn open(path: &Path) -> Result<Self, CallError> {
         let file = open_regular(path)?;
         let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         shared.retain(|file| file.strong_count() > 0);
         // While a file is open, its device and inode numbers are not reused.
         let same = shared.iter().filter_map(Weak::upgrade).find(|other| inode(other) == inode(&file));

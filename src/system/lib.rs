@@ -39,6 +39,7 @@ pub mod limits;
 pub mod lockdown;
 pub mod memory;
 pub mod mmap;
+pub mod mutex;
 pub mod output;
 pub mod output_path;
 pub mod own_threads;

@@ -79,10 +79,9 @@ pub fn list() -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{Mutex, PoisonError, atomic::AtomicBool},
-        thread,
-    };
+    use std::{sync::atomic::AtomicBool, thread};
+
+    use crate::mutex::Mutex;
 
     use super::*;
 
@@ -91,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_listed_until_others_have_ended_after_it() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let before = changes();
         let own = OwnThread::enter();
         assert!(list().contains(&own.0) && changes() > before);
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_notes_threads_whatever_others_did_at_the_fork() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let ends = AtomicBool::new(false);
         let children_that_hang = thread::scope(|scope| {
             for _ in 0..2 {

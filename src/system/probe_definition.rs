@@ -4,9 +4,10 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
+
+use crate::mutex::Mutex;
 
 use super::{file::SharedFile, tracefs::Tracefs};
 
@@ -103,7 +104,7 @@ impl ProbeDefinition {
     pub fn define(&self) -> io::Result<DefinedProbe> {
         let tracefs = Tracefs::find().map_err(io::Error::other)?;
         let group = group(std::process::id())?;
-        let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = COUNT.lock();
         if *count == 0 {
             remove_stale(&tracefs);
         }

@@ -365,7 +365,8 @@ pub(super) unsafe fn reset_in_child() {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
+
+    use crate::mutex::Mutex;
 
     use super::*;
 
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn signals_are_counted_and_wake() {
-        let _installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        let _installed = INSTALLED.lock();
         as_in_the_foreground();
         let signals = Signals::install().unwrap();
         for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR2, libc::SIGHUP] {
@@ -442,7 +443,7 @@ mod tests {
 
     #[test]
     fn install_clears_pending_signals() {
-        let _installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        let _installed = INSTALLED.lock();
         PENDING.store(true, Ordering::SeqCst);
         assert!(!Signals::install().unwrap().is_pending());
     }

@@ -4,7 +4,7 @@ use std::{
     any::Any,
     collections::HashMap,
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, LazyLock, MutexGuard,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -15,7 +15,7 @@ use perf_prof_symbols::{
     symbol::{Options, RecordedBinaries, Slot},
     unwind::{Arch, Unwinder},
 };
-use perf_prof_system::{block, budget::Budget, cgroup, procfs};
+use perf_prof_system::{block, budget::Budget, cgroup, mutex::Mutex, procfs};
 
 use super::{
     Cgroups, Memberships, RunInterpreters, Sides, SpansOf, StackEndings, Symbolizer, Targets, Tasks,
@@ -256,7 +256,7 @@ impl Context {
     /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`]. The `work` of
     /// `with_symbols` may call this function.
     pub fn with_unwinder<R>(&self, work: impl FnOnce(&mut Unwinder) -> R) -> R {
-        work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.unwinder.lock())
     }
 
     /// Reads the mappings of all processes, if the run uses side-band records. The addresses of a process can then be
@@ -299,20 +299,19 @@ impl Context {
     /// delivered. Then no thread ever waits here for another thread. Otherwise, a child that a script forks could wait
     /// forever, because the thread that holds the lock does not exist in the child.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
-        // Ignore a poisoned lock, as in `with_tasks`.
-        work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.symbols.lock())
     }
 
     /// Locks the cached frames of the kernel. The caller must meet the conditions of [`Context::with_symbols`], and may call
     /// `with_symbols` while it holds the guard.
     pub(super) fn kernel_frames(&self) -> MutexGuard<'_, KernelFrames> {
-        self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kernel_frames.lock()
     }
 
     /// Calls `work` with the cached kernel frames for scripts of perf. The caller must meet the conditions of
     /// [`Context::with_symbols`].
     pub(super) fn with_perf_kernel_frames<R>(&self, work: impl FnOnce(&mut PerfKernelFrames) -> R) -> R {
-        work(&mut self.perf_kernel_frames.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.perf_kernel_frames.lock())
     }
 
     /// Updates the offset between the perf clock and the wall clock. The offset changes when the clocks drift apart, and
@@ -323,8 +322,7 @@ impl Context {
 
     /// Calls `work` with the names of tasks. `work` may change them.
     pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
-        // Ignore a poisoned lock: a panic elsewhere leaves the names incomplete at worst.
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         let result = work(&mut tasks);
         // Count the change while the lock is held. Otherwise a reader could see the new number together with a name from
         // before the change.
@@ -359,7 +357,7 @@ impl Context {
             self.with_memberships(|tasks| tasks.forked(ptid, (pid, tid), time));
         }
         if let Some(targets) = &self.targets {
-            targets.lock().unwrap_or_else(PoisonError::into_inner).forked(ppid, pid);
+            targets.lock().forked(ppid, pid);
         }
     }
 
@@ -395,19 +393,19 @@ impl Context {
     /// processes. A thread whose cgroup is unknown is not selected if the user selected cgroups.
     pub fn is_target(&self, tid: i32) -> bool {
         let Some(targets) = &self.targets else { return true };
-        let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets = targets.lock();
         targets.contains(tid, || self.process(tid)) && targets.has_cgroup_of(tid, self)
     }
 
     /// Returns the number of threads that were not selected because their cgroup was unknown.
     pub fn tasks_of_unknown_cgroups(&self) -> usize {
-        let targets = self.targets.as_ref().map(|targets| targets.lock().unwrap_or_else(PoisonError::into_inner));
+        let targets = self.targets.as_ref().map(|targets| targets.lock());
         targets.map_or(0, |targets| targets.of_unknown_cgroups())
     }
 
     /// Calls `work` with the cgroups. `work` may change them.
     pub fn with_cgroups<R>(&self, work: impl FnOnce(&mut Cgroups) -> R) -> R {
-        work(&mut self.cgroups.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.cgroups.lock())
     }
 
     /// Calls `work` with the cgroups of tasks, if the run follows them.
@@ -572,9 +570,8 @@ impl Context {
 fn lock_soon<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOCK_ATTEMPTS {
         match table.try_lock() {
-            Ok(table) => return Some(table),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            None => std::thread::sleep(LOCK_PAUSE),
+            locked => return locked,
         }
     }
     None

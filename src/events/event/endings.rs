@@ -1,11 +1,9 @@
 //! Counts why the unwinding of stacks ended, so that users learn why frames are missing.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use perf_prof_symbols::{symbol::most_frequent_files, unwind::Ended};
+use perf_prof_system::mutex::Mutex;
 use rustc_hash::FxHashMap;
 
 /// The number of unwound stacks for each reason to end.
@@ -44,12 +42,12 @@ impl StackEndings {
 
     /// Counts one stack that ended at code in a file that could not be read.
     pub fn add_without_file(&self, path: String) {
-        *self.no_file.lock().unwrap_or_else(PoisonError::into_inner).entry(path).or_default() += 1;
+        *self.no_file.lock().entry(path).or_default() += 1;
     }
 
     /// Returns the message for the end of the run; `None` if too few stacks are incomplete.
     pub fn summary(&self) -> Option<String> {
-        let files = self.no_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.no_file.lock();
         let without_file = files.values().sum();
         let count = |of: &AtomicU64| of.load(Relaxed);
         let reasons = [

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, PoisonError},
+    sync::Arc,
 };
 
 use perf_prof_format::tracefs::{FramesState, InterpreterFrame, InterpreterFrames};
@@ -281,26 +281,26 @@ impl Context {
         if let Some(interpreters) = run.running() {
             procfs::processes().into_iter().for_each(|pid| interpreters.find(pid));
         }
-        *self.interpreters.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+        *self.interpreters.lock() = Some(run);
     }
 
     /// Calls `work` with the interpreters of processes that run, if there are any.
     pub(super) fn with_interpreters(&self, work: impl FnOnce(&mut Interpreters)) {
-        let mut run = self.interpreters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = self.interpreters.lock();
         run.as_mut().and_then(RunInterpreters::running).map(work);
     }
 
     /// Adds to `told` what the interpreter's frames in a sample stand for, as far as there is room. The caller must meet
     /// the conditions of [`Context::with_symbols`].
     pub fn tell_interpreter_frames(&self, sample: &Sample<'_>, told: &mut ToldFrames, room: Room) {
-        let mut run = self.interpreters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = self.interpreters.lock();
         run.iter_mut().for_each(|run| run.tell(sample, told, room));
     }
 
     /// Reads the functions that the interpreter ran in a sample. The caller must meet the conditions of
     /// [`Context::with_symbols`].
     pub(super) fn functions_of_interpreter(&self, sample: &Sample<'_>) -> Option<Functions> {
-        self.interpreters.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.functions(sample)
+        self.interpreters.lock().as_mut()?.functions(sample)
     }
 }
 

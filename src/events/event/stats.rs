@@ -1,11 +1,12 @@
 //! Counts of delivered and lost samples. The run loop updates them, and the program reads them.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use perf_prof_format::record::LossCounts;
+use perf_prof_system::mutex::Mutex;
 
 use super::SpanCounts;
 
@@ -225,8 +226,8 @@ impl Stats {
 
     /// Sets the kernel's own counts of lost samples. `None` changes nothing.
     pub fn set_kernel_counts(&self, counts: Option<LossCounts>) {
-        if let (Some(counts), Ok(mut kernel)) = (counts, self.kernel.lock()) {
-            *kernel = Some(counts);
+        if counts.is_some() {
+            *self.kernel.lock() = counts;
         }
     }
 
@@ -269,10 +270,7 @@ impl Stats {
         let in_kernel = self.in_kernel.iter().flat_map(|counts| [&counts.added, &counts.missed]);
         self.summed().chain(in_kernel).for_each(|count| count.store(0, Relaxed));
         self.spans.iter().for_each(|span| *span.incomplete() = Default::default());
-        self.unread.store(false, Relaxed);
-        if let Ok(mut kernel) = self.kernel.lock() {
-            *kernel = None;
-        }
+        *self.kernel.lock() = None;
     }
 
     /// Creates the counts of a run whose events other processes delivered.
@@ -343,6 +341,6 @@ impl Stats {
 
     /// Returns the kernel's own counts of lost samples, as they were last read.
     pub fn kernel(&self) -> Option<LossCounts> {
-        self.kernel.lock().ok().and_then(|kernel| kernel.clone())
+        self.kernel.lock().clone()
     }
 }

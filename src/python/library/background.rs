@@ -3,12 +3,13 @@
 use std::{
     io,
     panic::{self, AssertUnwindSafe},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread::{self, JoinHandle},
 };
 
 use anyhow::Result;
 use perf_prof_system::{
+    mutex::Mutex,
     own_threads::OwnThread,
     signals::{self, EndRequests, Signals},
 };
@@ -70,7 +71,7 @@ impl<T: Send + 'static> Background<T> {
     }
 
     fn next(&self) -> Option<Result<T>> {
-        match self.result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS) {
+        match self.result.lock().recv_timeout(LOOK_FOR_SIGNALS) {
             Ok(result) => Some(result),
             Err(mpsc::RecvTimeoutError::Timeout) => None,
             Err(mpsc::RecvTimeoutError::Disconnected) => {

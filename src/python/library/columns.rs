@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use perf_prof_events::{
     event::Context,
 };
 use perf_prof_session::recording::columns::{ColumnBatch, ColumnRun, Next, PartError};
-use perf_prof_system::{fork_lock, memory};
+use perf_prof_system::{fork_lock, memory, mutex::Mutex};
 use pyo3::{
     exceptions::{PyMemoryError, PyRuntimeError, PyValueError},
     gc::{PyTraverseError, PyVisit},
@@ -122,16 +122,12 @@ impl Batches {
         Ok(Table::new(self.schema.clone(), batches))
     }
 
-    fn rows(&self) -> MutexGuard<'_, Option<Rows>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn next_rows(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
-        let Some(mut rows) = self.rows().take() else {
+        let Some(mut rows) = self.rows.lock().take() else {
             return Err(PyRuntimeError::new_err("another thread reads from these batches; read them in one thread"));
         };
         let filled = self.fill(py, &mut rows);
-        *self.rows() = Some(rows);
+        *self.rows.lock() = Some(rows);
         filled
     }
 

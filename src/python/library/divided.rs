@@ -3,13 +3,14 @@
 
 use std::{
     ops::ControlFlow,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use perf_prof_events::event::Stop;
 use perf_prof_session::engine::exit_status::Callbacks as Raised;
 use perf_prof_system::{
+    mutex::Mutex,
     process,
     signals::{EndRequests, Signals},
 };
@@ -88,7 +89,7 @@ impl DividedRun {
     /// the number of parts
     #[getter]
     fn parts(&self) -> usize {
-        self.lock().parts()
+        self.divided.lock().parts()
     }
 
     /// Reads the previous part if spans may continue from it. Must be called for each part, before the part's process
@@ -103,7 +104,7 @@ impl DividedRun {
             raised = Python::attach(|py| py.check_signals()).err();
             if raised.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let read = py.detach(|| self.lock().read_before(number, &mut check));
+        let read = py.detach(|| self.divided.lock().read_before(number, &mut check));
         raised.map_or(Ok(()), Err)?;
         read.map(|_| ()).map_err(|error| exception(py, &error))
     }
@@ -117,7 +118,7 @@ impl DividedRun {
         }
         // The parent shows the messages from before the fork, so the child drops its copies of them.
         drop(messages::take());
-        self.lock().enter(number);
+        self.divided.lock().enter(number);
     }
 
     /// Replays a part in this forked child. If an exception of a handler ends the replay, raises this exception.
@@ -131,7 +132,7 @@ impl DividedRun {
             })
             .map_err(|error: PyErr| error.into())
         };
-        let replayed = py.detach(|| self.lock().replay_part(number, &signals, load));
+        let replayed = py.detach(|| self.divided.lock().replay_part(number, &signals, load));
         stopped_by(replayed.map_err(|error| exception(py, &error))?)
     }
 
@@ -149,19 +150,13 @@ impl DividedRun {
             Python::attach(|py| program(py, self.functions.bind(py), &self.origin, &run, self.on_error))
                 .map_err(Into::into)
         };
-        let merged = py.detach(|| self.lock().merge(&signals, load));
+        let merged = py.detach(|| self.divided.lock().merge(&signals, load));
         set_current_run(before);
         let merged = merged.map_err(|error| exception(py, &error))?;
         stopped_by(merged.stop)?;
         messages::warn(py)?;
         let status = u8::from(merged.callbacks == Raised::Raised);
         Ok(RunResult { delivered: merged.delivered, lost: merged.lost, status })
-    }
-}
-
-impl DividedRun {
-    fn lock(&self) -> std::sync::MutexGuard<'_, DividedRecording> {
-        self.divided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
 };
 
 use perf_prof_session::flight::{self, Asking};
-use perf_prof_system::signals::EndRequests;
+use perf_prof_system::{mutex::Mutex, signals::EndRequests};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyTuple},
@@ -74,7 +74,7 @@ impl FlightRun {
 
     /// Ends the recorder, and also a dump that is being written.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = self.work.lock().take();
         match work.filter(|_| self.generation.is_this()) {
             Some(work) => {
                 self.requests.end();

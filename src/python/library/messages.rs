@@ -1,9 +1,7 @@
 //! Shows the messages of runs as Python warnings. Threads without the GIL write messages; the program shows them when
 //! it takes events.
 
-use std::sync::{Mutex, PoisonError};
-
-use perf_prof_system::{limits, output};
+use perf_prof_system::{limits, mutex::Mutex, output};
 use pyo3::{prelude::*, types::PyType};
 
 use crate::script::is_host;
@@ -21,17 +19,17 @@ pub fn collect() {
 }
 
 fn note(text: &str) {
-    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+    MESSAGES.lock().push(text.to_owned());
 }
 
 /// Returns the collected messages and clears them, so that another process can show them.
 pub fn take() -> Vec<String> {
-    std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *MESSAGES.lock())
 }
 
 /// Adds the messages of another process.
 pub fn add(messages: Vec<String>) {
-    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
+    MESSAGES.lock().extend(messages);
 }
 
 /// Shows the collected messages as warnings. Returns an exception if a warning filter turns a message into an error.
@@ -45,7 +43,7 @@ pub fn warn(py: Python<'_>) -> PyResult<()> {
     while let Some(message) = left.next() {
         let text = std::ffi::CString::new(message.strip_prefix("warning: ").unwrap_or(&message).replace('\0', " "))?;
         if let Err(error) = PyErr::warn(py, &category, &text, 1) {
-            MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+            MESSAGES.lock().extend(left);
             return Err(error);
         }
     }

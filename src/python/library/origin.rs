@@ -2,7 +2,7 @@
 //! The first call that takes events decides.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -12,7 +12,7 @@ use perf_prof_session::{
     recording::columns::{ColumnParts, ColumnRun},
     spine::About,
 };
-use perf_prof_system::fork_lock;
+use perf_prof_system::{fork_lock, mutex::Mutex};
 use pyo3::prelude::*;
 
 use super::{errors::exception, queue::Queue};
@@ -52,10 +52,6 @@ impl Origin {
         Origin { is_queue: false.into(), state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Switches to the queue. The queue then starts with the first event that the program has not received in a column.
     #[inline]
     pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
@@ -66,7 +62,7 @@ impl Origin {
 
     #[cold]
     fn start_queue(&self, queue: &Queue, run: &About) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let skipped = match std::mem::replace(&mut state.from, From::Queue) {
             From::Undecided(_) | From::Queue => 0,
             From::Columns(columns) => {
@@ -97,7 +93,7 @@ impl Origin {
         let offset = if plan.needs_realtime { run.context.realtime(0) } else { Some(0) };
         let Some(offset) = offset else { return Ok(None) };
         let started = py.detach(|| {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let State { from: From::Undecided(parts), is_stopped: false, .. } = &mut *state else { return Ok(None) };
             let Some(parts) = parts.take() else { return Ok(None) };
             let columns = Arc::new(ColumnRun::start(*parts, plan.clone(), rows, run.stats.clone(), offset)?);
@@ -110,7 +106,7 @@ impl Origin {
 
     /// Returns whether the events still come from `columns`.
     pub fn is_columns(&self, columns: &Arc<ColumnRun>) -> bool {
-        matches!(&self.state().from, From::Columns(from) if Arc::ptr_eq(from, columns))
+        matches!(&self.state.lock().from, From::Columns(from) if Arc::ptr_eq(from, columns))
     }
 
     /// Passes the names of tasks and symbols from the columns to the run's context. Does so only once.
@@ -119,7 +115,7 @@ impl Origin {
             return Ok(());
         }
         let told = py.detach(|| {
-            let names = self.state().names.take();
+            let names = self.state.lock().names.take();
             // Looking up symbols takes locks. If the process forked meanwhile, these locks would stay locked in the
             // child.
             let _held = fork_lock::hold();
@@ -130,7 +126,7 @@ impl Origin {
 
     /// Lets threads finish the parts that they are decoding. Starts no further parts.
     pub fn stop(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_stopped = true;
         if let From::Columns(columns) = &state.from {
             columns.stop();
@@ -139,7 +135,7 @@ impl Origin {
 
     /// Ends the decoding of columns and its threads.
     pub fn close(&self) {
-        if let From::Columns(columns) = &self.state().from {
+        if let From::Columns(columns) = &self.state.lock().from {
             columns.close();
         }
     }

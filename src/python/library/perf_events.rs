@@ -2,7 +2,7 @@
 
 use std::{
     ffi::CString,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,7 @@ use perf_prof_format::{
     record::{TrailerLayout, record_type},
 };
 use perf_prof_session::{live::polled, selectors};
-use perf_prof_system::{CallError, mmap::page_size, perf};
+use perf_prof_system::{CallError, mmap::page_size, mutex::Mutex, perf};
 use pyo3::{
     exceptions::{PyOSError, PyValueError},
     prelude::*,
@@ -165,7 +165,7 @@ impl PerfRings {
 
     /// Returns whether there is a ring of the CPU. None asks for a ring of any CPU.
     fn has(&self, cpu: Option<u32>) -> bool {
-        self.rings().0.has(cpu)
+        self.rings.lock().0.has(cpu)
     }
 
     /// Returns the next record of a CPU; None if there is none. A sample is returned as an event. Any other record is
@@ -183,7 +183,7 @@ impl PerfRings {
                 let all = (PyBytes::new(py, &record), id, at).into_pyobject(py)?;
                 all.cast_into::<PyTuple>()?.into_any()
             };
-            self.rings().1 = record;
+            self.rings.lock().1 = record;
             return Ok(Some(taken));
         }
         Ok(None)
@@ -191,14 +191,10 @@ impl PerfRings {
 }
 
 impl PerfRings {
-    fn rings(&self) -> MutexGuard<'_, (PolledRings, Vec<u8>)> {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the next record of a CPU out of its ring. The lock is released before Python objects are made, because
     /// making them may run code of the program.
     fn next(&self, cpu: Option<u32>) -> Option<Vec<u8>> {
-        let mut rings = self.rings();
+        let mut rings = self.rings.lock();
         let (rings, record) = &mut *rings;
         rings.next(cpu, record).then(|| std::mem::take(record))
     }

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Instant,
@@ -24,6 +24,7 @@ use perf_prof_session::{
     spine::{About, Trailers},
 };
 use perf_prof_symbols::symbol::Srcline;
+use perf_prof_system::mutex::Mutex;
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyList, PyTuple},
@@ -123,7 +124,7 @@ impl PerfSession {
     /// Passes all samples to `sample`. Passes the records of losses and counts to `other`, each with the members of its
     /// sample id. Returns False if the samples were passed before.
     fn process(&self, py: Python<'_>, sample: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let Some(mut thread) = lock(&self.thread).take() else { return Ok(false) };
+        let Some(mut thread) = self.thread.lock().take() else { return Ok(false) };
         let before = current_run();
         let mut program = Program::from_perf_callback(sample, self.run.clone())?;
         py.detach(|| thread.queue.start(0));
@@ -158,7 +159,7 @@ impl PerfSession {
         if !is_current && self.run.context.comm(tid, time).is_none() {
             return None;
         }
-        let forked = lock(&self.forked).get(&tid).copied();
+        let forked = self.forked.lock().get(&tid).copied();
         let pid = task.filter(|_| is_current).map(|(pid, _)| pid).or(forked.map(|of| of.pid));
         let pid = pid.or_else(|| self.run.context.process(tid));
         Some(FoundThread {
@@ -183,14 +184,10 @@ impl PerfSession {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PerfSession {
     /// Returns the task, the time and the CPU of the current sample. When no sample is current, the time is `u64::MAX`.
     fn now(&self) -> (Option<(i32, i32)>, u64, i32) {
-        let Some(batch) = lock(&self.current.batch).clone() else { return (None, u64::MAX, -1) };
+        let Some(batch) = self.current.batch.lock().clone() else { return (None, u64::MAX, -1) };
         let entry = batch.entries.get(self.current.at.load(Relaxed));
         match entry {
             Some(&Entry::Sample { event, start, size }) => {
@@ -214,10 +211,10 @@ impl PerfSession {
                 Taken::Batch(batch) => {
                     messages::warn(py)?;
                     let batch = Arc::new(batch);
-                    *lock(&self.current.batch) = Some(batch.clone());
+                    *self.current.batch.lock() = Some(batch.clone());
                     let (mut flow, mut raised) = (Flow::Continue(()), None);
                     program.enter(&mut |program| flow = self.deliver_batch(program, &batch, other, &mut raised));
-                    *lock(&self.current.batch) = None;
+                    *self.current.batch.lock() = None;
                     if let Some(raised) = raised.or_else(|| program.take_raised()) {
                         return Err(raised);
                     }
@@ -263,7 +260,7 @@ impl PerfSession {
             |at: usize| record.get(at..).and_then(|rest| rest.first_chunk()).map(|word| i32::from_ne_bytes(*word));
         if record_type(record) == PERF_RECORD_FORK {
             if let (Some(pid), Some(ppid), Some(tid)) = (word(8), word(12), word(16)) {
-                lock(&self.forked).insert(tid, Forked { pid, ppid });
+                self.forked.lock().insert(tid, Forked { pid, ppid });
             }
             return Ok(());
         }

@@ -5,12 +5,12 @@ use std::{
     collections::VecDeque,
     mem,
     os::fd::{AsRawFd, RawFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, PoisonError},
     time::Instant,
 };
 
 use perf_prof_events::event::{Deliver, Flow, Sink, Stop};
-use perf_prof_system::{CallError, eventfd::EventFd, signals::EndRequests};
+use perf_prof_system::{CallError, eventfd::EventFd, mutex::Mutex, signals::EndRequests};
 
 /// When a batch has reached this size in bytes, the batch is passed to the program. Larger batches would reach the
 /// program later.
@@ -116,10 +116,6 @@ impl Queue {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the descriptor that is readable while the queue may contain a batch.
     pub fn ready_fd(&self) -> RawFd {
         self.ready.as_raw_fd()
@@ -127,7 +123,7 @@ impl Queue {
 
     /// Takes the first batch, without waiting.
     pub fn take(&self) -> Taken {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(batch) = state.batches.pop_front() {
             state.memory -= batch.memory();
             drop(state);
@@ -143,12 +139,12 @@ impl Queue {
 
     /// Returns the number of batches in the queue.
     pub fn waiting(&self) -> usize {
-        self.state().batches.len()
+        self.state.lock().batches.len()
     }
 
     /// Waits for a batch, for the end of the run, or until the time `until`.
     pub fn wait(&self, until: Instant) {
-        let state = self.state();
+        let state = self.state.lock();
         let left = until.saturating_duration_since(Instant::now());
         let is_idle = |state: &mut State| state.batches.is_empty() && state.stage == Stage::Open;
         drop(self.changed.wait_timeout_while(state, left, is_idle));
@@ -157,21 +153,21 @@ impl Queue {
     /// Lets the run begin to deliver. The run does not deliver its first `skipped` samples. Only the first call has an
     /// effect.
     pub fn start(&self, skipped: u64) {
-        self.state().skipped.get_or_insert(skipped);
+        self.state.lock().skipped.get_or_insert(skipped);
         self.changed.notify_all();
     }
 
     /// Waits until the run may begin to deliver. Returns how many samples the run must skip.
     fn wait_for_start(&self) -> u64 {
         let is_early = |state: &mut State| state.skipped.is_none() && state.stage != Stage::Closed;
-        let state = self.changed.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
+        let state = self.changed.wait_while(self.state.lock(), is_early).unwrap_or_else(PoisonError::into_inner);
         state.skipped.unwrap_or(0)
     }
 
     /// Adds a batch. If the queue is at its memory limit, waits first. Fails if the program takes no more batches.
     fn push(&self, batch: EventBatch) -> Flow {
         let is_full = |state: &mut State| state.memory > WAITING_BYTES && state.stage != Stage::Closed;
-        let mut state = self.changed.wait_while(self.state(), is_full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.changed.wait_while(self.state.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
         if state.stage == Stage::Closed {
             return Flow::Break(Stop::Interrupted);
         }
@@ -185,7 +181,7 @@ impl Queue {
     /// Notes that the run has ended.
     pub fn end(&self) {
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.stage == Stage::Open {
                 state.stage = Stage::Ended;
             }
@@ -196,7 +192,7 @@ impl Queue {
     /// Drops all batches in the queue. From now on, new batches of the run are dropped too.
     pub fn close(&self) {
         let dropped = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (state.stage, state.memory) = (Stage::Closed, 0);
             mem::take(&mut state.batches)
         };

@@ -2,12 +2,12 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     thread,
 };
 
 use perf_prof_session::recorder::{self, Recorded};
-use perf_prof_system::signals::EndRequests;
+use perf_prof_system::{mutex::Mutex, signals::EndRequests};
 use pyo3::{
     exceptions::PyResourceWarning,
     prelude::*,
@@ -78,10 +78,9 @@ impl RecordingRun {
         }
         let mut work = loop {
             match self.work.try_lock() {
-                Ok(work) => break work,
-                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Some(work) => break work,
                 // Another thread waits already.
-                Err(TryLockError::WouldBlock) => {
+                None => {
                     py.detach(|| thread::sleep(LOOK_FOR_SIGNALS));
                     py.check_signals()?;
                 }
@@ -105,7 +104,7 @@ impl RecordingRun {
 
 impl Drop for RecordingRun {
     fn drop(&mut self) {
-        let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let work = self.work.get_mut().take();
         if let Some(work) = work.filter(|_| self.generation.is_this()) {
             self.requests.end();
             Python::attach(|py| {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
     thread::JoinHandle,
@@ -16,7 +16,7 @@ use perf_prof_session::{
     recording::columns::ColumnParts,
     spine::About,
 };
-use perf_prof_system::signals::Signals;
+use perf_prof_system::{mutex::Mutex, signals::Signals};
 
 use super::{
     background::{Internal, start_thread},
@@ -63,7 +63,7 @@ impl Opening {
             move || deliver(&plan, &source, Program { about, told, opened: sender }),
             move |result| {
                 let (queue, end) = ended;
-                *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                *end.lock() = Some(result);
                 queue.end();
             },
         )?;
@@ -97,7 +97,7 @@ impl Opening {
             Err(RecvTimeoutError::Disconnected) => {
                 // `join` returns no error, because the thread catches panics.
                 let _ = self.thread.join();
-                let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let end = self.end.lock().take();
                 let error = end.and_then(Result::err);
                 Opened::Now(Err(error.unwrap_or_else(|| Internal("the run ended before it began".into()).into())))
             }
@@ -175,7 +175,7 @@ impl RunThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.end.lock().take()
     }
 
     /// Forgets the thread, because it does not exist in this forked child.

@@ -1,13 +1,10 @@
 //! `Trace`: the events of a live run or of a recording, one after the other.
 
-use std::{
-    os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{os::fd::RawFd, sync::Arc, time::Instant};
 
 use perf_prof_events::column::Plan;
 use perf_prof_session::{engine::ExitStatus, plan::RunPlan, recording::columns::ColumnRun, spine::About};
+use perf_prof_system::mutex::Mutex;
 use pyo3::{
     exceptions::PyResourceWarning,
     gc::{PyTraverseError, PyVisit},
@@ -123,14 +120,6 @@ impl Trace {
         Ok(trace)
     }
 
-    fn taken(&self) -> MutexGuard<'_, TakenEvents> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn on_lost(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
-        self.on_lost.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns at most `limit` events that wait for the program. Waits for the first event until `until`. If an
     /// exception occurs after the first event, this call returns the events before the exception, and the next call
     /// raises the exception.
@@ -162,15 +151,11 @@ impl Trace {
                 Ok(waited) => return Ok((events, waited.unwrap_or(Waited::Entries))),
                 Err(error) if events.is_empty() => return Err(error),
                 Err(error) => {
-                    self.taken().pending = Some(error);
+                    self.taken.lock().pending = Some(error);
                     return Ok((events, Waited::Entries));
                 }
             }
         }
-    }
-
-    fn thread(&self) -> MutexGuard<'_, RunThread> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fails in a forked child, because the run's thread exists only in the parent.
@@ -189,7 +174,7 @@ impl Trace {
     /// another thread may close the trace at any time.
     pub fn check_open(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
-        if self.taken().state == Progress::Closed {
+        if self.taken.lock().state == Progress::Closed {
             return Err(named(py, "ClosedError", "this trace is closed"));
         }
         Ok(())
@@ -201,7 +186,7 @@ impl Trace {
         self.origin.use_queue(py, &self.queue, &self.run);
         loop {
             let state = {
-                let mut taken = self.taken();
+                let mut taken = self.taken.lock();
                 if let Some(error) = taken.pending.take() {
                     return Err(error);
                 }
@@ -238,12 +223,12 @@ impl Trace {
 
     /// Called when there are no more events. The first call raises the error that ended the run, if there is one.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let end = py.detach(|| self.thread().end());
+        let end = py.detach(|| self.thread.lock().end());
         messages::warn(py)?;
         match end {
             Some(Err(error)) => Err(exception(py, &error)),
             Some(Ok(ExitStatus(status))) => {
-                self.taken().status = Some(status);
+                self.taken.lock().status = Some(status);
                 Ok(())
             }
             None => Ok(()),
@@ -263,13 +248,13 @@ impl Trace {
 
     /// Adds the rows of columns to the number of delivered events.
     pub fn count_rows(&self, rows: usize) {
-        self.taken().delivered += rows as u64;
+        self.taken.lock().delivered += rows as u64;
     }
 
     /// Called after the last columns.
     pub fn end_columns(&self, py: Python<'_>) {
         {
-            let mut taken = self.taken();
+            let mut taken = self.taken.lock();
             if taken.state == Progress::Open {
                 taken.state = Progress::Ended;
             }
@@ -278,7 +263,7 @@ impl Trace {
         self.queue.close();
         py.detach(|| {
             self.origin.close();
-            self.thread().close();
+            self.thread.lock().close();
         });
     }
 
@@ -289,14 +274,14 @@ impl Trace {
 
     /// Takes the batch out of the trace. Also returns the index of the first entry that has not been delivered yet.
     pub fn take_batch(&self) -> (EventBatch, usize) {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         (std::mem::take(&mut taken.batch), std::mem::take(&mut taken.next))
     }
 
     /// Puts a batch back into the trace. The entries before `next` have been delivered, among them `samples` events. If
     /// another thread has put back a batch in the meantime, returns this batch to the caller.
     pub fn put_back(&self, batch: EventBatch, next: usize, samples: usize) -> Option<(EventBatch, usize)> {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         taken.delivered += samples as u64;
         match taken.state {
             Progress::Closed => None,
@@ -310,14 +295,14 @@ impl Trace {
 
     /// Calls `on_lost`, if there is one.
     pub fn tell_lost(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
-        let on_lost = self.on_lost().as_ref().map(|on_lost| on_lost.clone_ref(py));
+        let on_lost = self.on_lost.lock().as_ref().map(|on_lost| on_lost.clone_ref(py));
         on_lost.map_or(Ok(()), |on_lost| on_lost.call1(py, (start, end)).map(|_| ()))
     }
 
     /// Returns the next event of the batch. Calls `on_lost` for each loss before this event.
     fn next_taken(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {
-            let mut taken = self.taken();
+            let mut taken = self.taken.lock();
             let Some(&entry) = taken.batch.entries.get(taken.next) else { return Ok(None) };
             taken.next += 1;
             match entry {
@@ -417,7 +402,7 @@ impl Trace {
             return Ok(());
         }
         let dropped = {
-            let mut taken = self.taken();
+            let mut taken = self.taken.lock();
             (taken.state, taken.next) = (Progress::Closed, 0);
             std::mem::take(&mut taken.batch)
         };
@@ -428,27 +413,24 @@ impl Trace {
         self.queue.close();
         let end = py.detach(|| {
             self.origin.close();
-            let mut thread = self.thread();
+            let mut thread = self.thread.lock();
             thread.close();
             thread.end()
         });
         if let Some(Ok(ExitStatus(status))) = end {
-            self.taken().status = Some(status);
+            self.taken.lock().status = Some(status);
         }
         messages::warn(py)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The garbage collector may run while another method holds the lock. While a method runs, the object is in use,
-        // so it need not be visited.
-        match self.on_lost.try_lock() {
-            Ok(on_lost) => visit.call(&*on_lost),
-            Err(_) => Ok(()),
-        }
+        // The garbage collector may run while another method holds the lock. The object is in use then, so it need not
+        // be visited.
+        self.on_lost.try_lock().map_or(Ok(()), |on_lost| visit.call(&*on_lost))
     }
 
     fn __clear__(&self) {
-        let dropped = self.on_lost().take();
+        let dropped = self.on_lost.lock().take();
         drop(dropped);
     }
 
@@ -469,7 +451,7 @@ impl Trace {
     /// the number of events that were delivered so far
     #[getter]
     fn delivered(&self) -> u64 {
-        self.taken().delivered
+        self.taken.lock().delivered
     }
 
     /// the number of events that were lost so far; exact when the iteration has ended
@@ -482,13 +464,13 @@ impl Trace {
     /// signal's number if a signal ended the command
     #[getter]
     fn status(&self) -> Option<u8> {
-        self.taken().status
+        self.taken.lock().status
     }
 
     /// True after close() and after the with statement, and in a forked child
     #[getter]
     fn closed(&self) -> bool {
-        !self.generation.is_this() || self.taken().state == Progress::Closed
+        !self.generation.is_this() || self.taken.lock().state == Progress::Closed
     }
 
     /// Returns the counts so far, as perf_prof.stats() does in a script. Delivered events may still wait for the
@@ -525,7 +507,7 @@ impl Trace {
 
     fn __repr__(&self) -> String {
         let names: Vec<String> = self.run.events.iter().map(|event| event.shown_name()).collect();
-        let state = match self.taken().state {
+        let state = match self.taken.lock().state {
             Progress::Open => "open",
             Progress::Ended => "ended",
             Progress::Closed => "closed",
@@ -536,11 +518,11 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.get_mut();
         if !self.generation.is_this() {
             return thread.forget();
         }
-        let taken = self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.taken.get_mut();
         let was_open = taken.state == Progress::Open;
         Python::attach(|py| {
             let raised = PyErr::take(py);

@@ -1,12 +1,12 @@
 //! Functions and classes of the native module `perf_prof._native`, which scripts import from the package `perf_prof`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use perf_prof_events::event::{IncompleteTask, Shortfall};
 use perf_prof_format::abi::system_calls;
 use perf_prof_session::spine::{About, RecordingFacts};
 use perf_prof_symbols::symbol::{AddressKind, Reason};
-use perf_prof_system::clock;
+use perf_prof_system::{clock, mutex::Mutex};
 use pyo3::{
     exceptions::{PyKeyError, PyValueError},
     prelude::*,
@@ -33,22 +33,22 @@ static RUN: Mutex<Option<Arc<About>>> = Mutex::new(None);
 
 /// Sets the current run.
 pub fn set_run(run: Arc<About>) {
-    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+    *RUN.lock() = Some(run);
 }
 
 /// Sets the current run to `run`, which was the current run earlier; `None` if there was no current run.
 pub fn set_current_run(run: Option<Arc<About>>) {
-    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
+    *RUN.lock() = run;
 }
 
 /// Clears the current run. Called when the run is over.
 pub fn clear_run() {
-    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *RUN.lock() = None;
 }
 
 /// Returns the current run; `None` outside of runs.
 pub fn run() -> Option<Arc<About>> {
-    RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    RUN.lock().clone()
 }
 
 /// Adds the functions and classes of this module to the native module.

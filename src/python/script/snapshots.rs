@@ -3,15 +3,12 @@
 use std::{
     cell::Cell,
     path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError},
     time::Duration,
 };
 
 use perf_prof_session::flight::Snapshots;
-use perf_prof_system::signals;
+use perf_prof_system::{mutex::Mutex, signals};
 use pyo3::prelude::*;
 
 use super::interpreter::is_host;
@@ -34,7 +31,7 @@ struct OfProcess {
 pub fn set_snapshots(snapshots: Option<Snapshots>) {
     let pid = std::process::id();
     let of_process = snapshots.map(|snapshots| OfProcess { snapshots, pid });
-    *SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner) = of_process;
+    *SNAPSHOTS.lock() = of_process;
 }
 
 /// Writes a recording with the events of the last seconds, which --before keeps, and of the time of --after.
@@ -46,7 +43,7 @@ pub fn set_snapshots(snapshots: Option<Snapshots>) {
 #[pyfunction]
 #[pyo3(signature = (reason="", path=None))]
 pub fn snapshot(py: Python<'_>, reason: &str, path: Option<PathBuf>) -> PyResult<std::ffi::OsString> {
-    let known = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let known = SNAPSHOTS.lock().clone();
     let OfProcess { snapshots, pid } = known.ok_or_else(|| named(py, "Error", nothing_kept()))?;
     if pid != std::process::id() {
         return Err(named(py, "ClosedError", "snapshot(): this is a forked child; the events are kept in its parent"));
@@ -81,7 +78,7 @@ pub fn await_dump(
 ) -> PyResult<PathBuf> {
     let answer = Mutex::new(answer);
     loop {
-        let next = || answer.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS);
+        let next = || answer.lock().recv_timeout(LOOK_FOR_SIGNALS);
         match py.detach(next) {
             Ok(dump) => return dump.map_err(|error| named(py, "RecordingFileError", &error)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,

@@ -1,11 +1,7 @@
 //! Finds the formats of events: in this kernel, in a recording, or in the formats that are part of perf-prof. This file
 //! does not use Python.
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use perf_prof_events::event::Format;
 use perf_prof_format::{
@@ -14,7 +10,10 @@ use perf_prof_format::{
 };
 use perf_prof_recordings::ReadLimits;
 use perf_prof_session::{recording::open, selectors};
-use perf_prof_system::tracefs::{Tracefs, TracefsError};
+use perf_prof_system::{
+    mutex::Mutex,
+    tracefs::{Tracefs, TracefsError},
+};
 
 use super::shipped::shipped;
 
@@ -222,7 +221,7 @@ static PARSED: Mutex<Option<ParsedFormats>> = Mutex::new(None);
 type ParsedFormats = HashMap<(String, String), Arc<EventFormat>>;
 
 fn parsed(system: &str, name: &str, text: &str) -> Result<Arc<EventFormat>, FormatsError> {
-    let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut parsed = PARSED.lock();
     let parsed = parsed.get_or_insert_default();
     let key = (system.to_owned(), name.to_owned());
     if let Some(format) = parsed.get(&key).filter(|format| format.text() == text) {

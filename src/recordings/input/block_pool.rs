@@ -1,8 +1,9 @@
 //! A pool of buffers for blocks. Buffers are reused, which saves allocations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use perf_prof_format::record::Recycle;
+use perf_prof_system::mutex::Mutex;
 
 use crate::index::blocks::BLOCK;
 
@@ -18,19 +19,15 @@ pub(crate) struct Pool {
 impl Pool {
     /// Returns a buffer of `size` bytes. Its content is arbitrary: a reused buffer is not cleared.
     pub fn buffer(self: &Arc<Self>, size: usize) -> Vec<u8> {
-        let mut buffer = self.lock().pop().unwrap_or_else(|| Vec::with_capacity(size.max(BLOCK)));
+        let mut buffer = self.free.lock().pop().unwrap_or_else(|| Vec::with_capacity(size.max(BLOCK)));
         buffer.resize(size, 0);
         buffer
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Recycle for Pool {
     fn recycle(&self, memory: Vec<u8>) {
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         if free.len() < KEPT && memory.capacity() <= 2 * BLOCK {
             free.push(memory);
         }

@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::RawFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -14,6 +14,7 @@ use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
     record::{Chunk, Records, Recycle, SortedRecord, record_size, record_type},
 };
+use perf_prof_system::mutex::Mutex;
 
 use super::gaps::{Gap, GapFinder};
 use crate::{
@@ -64,7 +65,7 @@ pub(crate) enum FoundBy {
 impl Warnings {
     /// Adds a warning about a problem that does not remove records.
     pub fn add(&self, found: FoundBy, warning: String) {
-        self.0.told.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
+        self.0.told.lock().push((found, warning));
     }
 
     /// Adds a warning about missing records.
@@ -84,7 +85,7 @@ impl Warnings {
     }
 
     pub fn take_all(&self) -> Vec<(FoundBy, String)> {
-        std::mem::take(&mut self.0.told.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.told.lock())
     }
 }
 

@@ -1,9 +1,6 @@
 //! Tables that BPF programs fill in the kernel: when the run reads them, and which receiver gets their rows.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::call_pairs::CallPairs;
 use perf_prof_capture::Owner;
@@ -21,7 +18,9 @@ use perf_prof_system::{
     CallError,
     budget::{Budget, HeldFor, Holding},
     clock::Clock,
-    close_in_child, fork_lock, output,
+    close_in_child, fork_lock,
+    mutex::Mutex,
+    output,
     together::together,
 };
 
@@ -256,7 +255,7 @@ impl KernelTables {
         self.hand_over(of_targets);
         let _held = fork_lock::hold();
         for (target, others) in refused {
-            self.targets[target].lock().unwrap_or_else(PoisonError::into_inner).add_others(&others);
+            self.targets[target].lock().add_others(&others);
         }
         self.note_memory();
     }
@@ -307,7 +306,7 @@ impl KernelTables {
         // The receiver may be a script whose threads fork. A child must not inherit a locked table.
         let _held = fork_lock::hold();
         for (table, rows) in self.targets.iter().zip(of_targets) {
-            let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = table.lock();
             hand_over(&mut table, &rows, self.budget.as_ref());
         }
     }

@@ -2,12 +2,12 @@
 //! tables in the kernel.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, PoisonError},
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
-use perf_prof_system::eventfd::EventFd;
+use perf_prof_system::{eventfd::EventFd, mutex::Mutex};
 
 /// The requests of other threads to a run.
 #[derive(Debug)]
@@ -45,14 +45,10 @@ impl Refresh {
         Refresh { wake, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks the run to update its tables, and waits until it has done so. Returns at once if the tables are not older
     /// than `max_age`. A thread that holds the GIL must not call this function.
     pub fn ask(&self, max_age: Duration, timeout: Duration) -> Freshness {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.at.is_some_and(|at| at.elapsed() <= max_age) {
             return Freshness::UpToDate;
         }
@@ -71,24 +67,24 @@ impl Refresh {
 
     /// Notes that the run loop runs in this thread from now on.
     pub(super) fn begin(&self) {
-        self.state().thread = Some(thread::current().id());
+        self.state.lock().thread = Some(thread::current().id());
     }
 
     /// Notes that the run loop has ended. Waiting threads continue.
     pub(super) fn end(&self) {
-        self.state().thread = None;
+        self.state.lock().thread = None;
         self.changed.notify_all();
     }
 
     /// Returns the number of the last request, if it was not fulfilled yet.
     pub(super) fn pending(&self) -> Option<u64> {
-        let state = self.state();
+        let state = self.state.lock();
         (state.asked > state.met).then_some(state.asked)
     }
 
     /// Notes that the requests up to number `request` are fulfilled.
     pub(super) fn met(&self, request: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.met = state.met.max(request);
         state.at = Some(Instant::now());
         self.changed.notify_all();

@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::RawFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use perf_prof_recordings::write::{ForeignIds, Stream, WriteError, directory};
 use perf_prof_system::{
     eventfd,
     folder::Folder,
+    mutex::Mutex,
     procfs,
     topology::{self, Node},
 };
@@ -42,16 +43,12 @@ struct Left {
 impl WriterResults {
     /// Removes and returns the first failure of a thread. Returns `None` if there was none since the last call.
     pub fn take_failure(&self) -> Option<WriteError> {
-        self.lock().failure.take()
+        self.left.lock().failure.take()
     }
 
     /// Removes and returns the streams of the threads that have ended, each with the number of its ring.
     pub fn take_streams(&self) -> Vec<(u32, Stream)> {
-        std::mem::take(&mut self.lock().streams)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Left> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.left.lock().streams)
     }
 }
 
@@ -166,7 +163,7 @@ struct Writer {
 impl Writer {
     fn note(&self, result: Result<(), WriteError>) {
         if let Err(error) = result {
-            self.shared.lock().failure.get_or_insert(error);
+            self.shared.left.lock().failure.get_or_insert(error);
             eventfd::signal(self.wake);
         }
     }
@@ -194,7 +191,7 @@ impl RecordConsumer for Writer {
     fn end(&mut self) {
         self.pause();
         let streams = std::mem::take(&mut self.streams);
-        self.shared.lock().streams.extend(streams);
+        self.shared.left.lock().streams.extend(streams);
     }
 }
 

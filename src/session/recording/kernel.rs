@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use perf_prof_format::{
@@ -18,7 +18,7 @@ use perf_prof_symbols::{
     running_kernel::{RunningKernel, running_build_id},
     symbol::{Extent, Kallsyms, KernelCode, PerfSymbol, RecordedBinaries, Symbol, module_name},
 };
-use perf_prof_system::{output, tracefs::Tracefs};
+use perf_prof_system::{mutex::Mutex, output, tracefs::Tracefs};
 
 /// The recorded kernel.
 pub struct RecordedKernel {
@@ -114,18 +114,6 @@ impl RecordedKernel {
         Self { symbols, list, generated_code, code, strings, build_ids, running }
     }
 
-    /// Locks the ranges of code. No thread ever waits, because callers hold the interpreter's lock if there is an
-    /// interpreter.
-    fn code(&self) -> MutexGuard<'_, KernelCode> {
-        self.code.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the generated code. No thread ever waits, because callers hold the interpreter's lock if there is an
-    /// interpreter.
-    fn generated_code(&self) -> MutexGuard<'_, BTreeMap<u64, GeneratedCode>> {
-        self.generated_code.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn list(&self) -> Option<&ShiftedSymbols> {
         self.list.get_or_init(|| self.read()).as_ref()
     }
@@ -133,7 +121,7 @@ impl RecordedKernel {
     /// Returns the generated code at an address: its first address, the address after its last address, its name, and the
     /// module that kallsyms states for it.
     fn generated(&self, addr: u64) -> Option<(u64, u64, String, Option<&'static str>)> {
-        let generated_code = self.generated_code();
+        let generated_code = self.generated_code.lock();
         let (&start, GeneratedCode { end, name, module }) = generated_code.range(..=addr).next_back()?;
         (addr < *end).then(|| (start, *end, name.to_string(), *module))
     }
@@ -146,7 +134,7 @@ impl RecordedKernel {
             return false;
         }
         // In a list from another boot, the addresses may belong to other modules.
-        let code = self.code();
+        let code = self.code.lock();
         code.module(addr).is_none_or(|mapped| module.is_some_and(|name| mapped.is_named(name)))
     }
 
@@ -248,7 +236,7 @@ impl Kernel for RecordedKernel {
             return Some((start, end));
         }
         let listed = self.list().and_then(ShiftedSymbols::perf_range);
-        let code = self.code();
+        let code = self.code.lock();
         code.module_range(addr).or(listed).or_else(|| code.kernel_range())
     }
 
@@ -258,7 +246,7 @@ impl Kernel for RecordedKernel {
 
     fn symbol_changed(&self, symbol: &Ksymbol<'_>) {
         let &Ksymbol { addr, len, kind, removed, name } = symbol;
-        let mut generated_code = self.generated_code();
+        let mut generated_code = self.generated_code.lock();
         if removed {
             generated_code.remove(&addr);
         } else {
@@ -269,11 +257,11 @@ impl Kernel for RecordedKernel {
     }
 
     fn code_mapped(&self, mapping: &Mmap2<'_>) {
-        self.code().mapped(mapping.addr, mapping.len, &String::from_utf8_lossy(mapping.filename));
+        self.code.lock().mapped(mapping.addr, mapping.len, &String::from_utf8_lossy(mapping.filename));
     }
 
     fn dso(&self, addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
-        self.code().dso(addr, symbol.map(|symbol| symbol.module.as_deref()))
+        self.code.lock().dso(addr, symbol.map(|symbol| symbol.module.as_deref()))
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {

@@ -1,12 +1,13 @@
 //! The sums of one more field (`--sum a,b`), in a table beside the command's own table.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use perf_prof_events::{
     aggregate::{Definition, Groups, Measure, Memo, Plan},
     event::reader::Input,
 };
 use perf_prof_session::engine::kernel_tables::{SharedGroups, TableUse};
+use perf_prof_system::mutex::Mutex;
 
 /// Returns an empty table, to which the run adds the sums that the kernel keeps.
 pub fn shared(definition: Definition) -> SharedGroups {
@@ -15,7 +16,7 @@ pub fn shared(definition: Definition) -> SharedGroups {
 
 /// Moves all sums from `from`, a table of [`shared`], to the table `to`.
 pub fn take(from: &SharedGroups, to: &mut Groups) {
-    let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut from = from.lock();
     to.merge(&from);
     from.clear();
 }

@@ -1,9 +1,11 @@
 //! The counts of spans: how many were opened, ended and dropped.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    MutexGuard,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+use perf_prof_system::mutex::Mutex;
 
 use super::Incomplete;
 
@@ -72,7 +74,7 @@ impl SpanCounts {
 
     /// Locks the gaps: which tasks lack spans.
     pub fn incomplete(&self) -> MutexGuard<'_, Incomplete> {
-        self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
+        self.incomplete.lock()
     }
 
     /// Sets the number of spans that were open when this process started to count.

@@ -1,9 +1,6 @@
 //! The Python class `perf_prof.Aggregator`, the base of `Count`, `Sum`, `Hist` and `Stacks`.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use perf_prof_events::{
     aggregate::{Amount, Definition, Groups, Measure, Memo, Others, Plan, note_html},
@@ -11,6 +8,7 @@ use perf_prof_events::{
     event::reader::Input,
 };
 use perf_prof_session::engine::kernel_tables::SharedGroups;
+use perf_prof_system::mutex::Mutex;
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -19,31 +17,13 @@ use pyo3::{
 
 use super::{
     super::{
-        printing::write_to,
         columns::rows_capsule,
         event::{Class, with_input},
+        printing::write_to,
     },
     fed_by::FedBy,
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
 };
-
-/// A table that an aggregator shares with the run that fills it. A thread that holds the lock of the table neither runs
-/// Python code nor waits for the GIL.
-#[derive(Clone)]
-pub struct Shared(Arc<Mutex<Groups>>);
-
-impl Shared {
-    /// Returns the table as the type that a run needs.
-    pub fn shared(&self) -> SharedGroups {
-        Arc::clone(&self.0)
-    }
-
-    /// Locks the table.
-    #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, Groups> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
 ///
@@ -52,7 +32,8 @@ impl Shared {
 /// and iteration yields the keys. A notebook shows the table.
 #[pyclass(module = "perf_prof", subclass, frozen)]
 pub struct Aggregator {
-    groups: Shared,
+    /// A thread that holds the lock neither runs Python code nor waits for the GIL.
+    groups: SharedGroups,
     /// The heading of the amounts: `count` or `sum of NAME`. For distributions: the unit or the name of the values.
     unit: String,
     /// The plan for each event class of which `add` got an event. The key is the address of the class, because a class
@@ -65,12 +46,12 @@ impl Aggregator {
     /// Creates an empty table.
     pub fn new(definition: Definition, unit: &str) -> PyResult<Aggregator> {
         definition.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let groups = Shared(Arc::new(Mutex::new(Groups::new(definition))));
+        let groups = Arc::new(Mutex::new(Groups::new(definition)));
         Ok(Aggregator { groups, unit: unit.to_owned(), plans: Mutex::default(), fed_by: FedBy::default() })
     }
 
     /// Returns the table.
-    pub fn groups(&self) -> &Shared {
+    pub fn groups(&self) -> &SharedGroups {
         &self.groups
     }
 
@@ -85,7 +66,7 @@ impl Aggregator {
     }
 
     fn plan(&self, class: &Class) -> PyResult<Arc<Plan>> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.plans.lock();
         let key = std::ptr::from_ref(class) as usize;
         if let Some(plan) = plans.get(&key) {
             return Ok(Arc::clone(plan));

@@ -1,9 +1,10 @@
 //! Remembers which run the events in a table come from. So the table can say how many of the run's events are missing.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, Stats};
 use perf_prof_session::spine::About;
+use perf_prof_system::mutex::Mutex;
 
 /// The run that the events in a table come from. The context of the run contains the names of tasks. The context exists
 /// only as long as the run.
@@ -24,7 +25,7 @@ struct Fed {
 impl FedBy {
     /// Notes the run that an event comes from.
     pub fn note(&self, run: &Arc<About>, event: &EventType) {
-        let mut fed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fed = self.0.lock();
         let before = fed.take().filter(|fed| Arc::ptr_eq(&fed.stats, &run.stats));
         let (had_spans, mut selectors) = before.map_or((false, Vec::new()), |fed| (fed.has_spans, fed.selectors));
         let at = run.events.iter().position(|of| std::ptr::eq(of, event));
@@ -38,7 +39,7 @@ impl FedBy {
     }
 
     fn fed(&self) -> Option<Fed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Returns the run; `None` after its end.

@@ -9,7 +9,10 @@ use perf_prof_events::{
         reader::{Facts, Input},
     },
 };
-use perf_prof_session::{engine::kernel_tables::TableUse, spine::About};
+use perf_prof_session::{
+    engine::kernel_tables::{SharedGroups, TableUse},
+    spine::About,
+};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyTuple},
@@ -17,7 +20,7 @@ use pyo3::{
 
 use super::{
     super::event::with_input,
-    base::{Aggregator, Shared},
+    base::Aggregator,
     top::{SharedLargest, Top},
 };
 
@@ -30,7 +33,7 @@ pub struct Feed {
 }
 
 enum Target {
-    Groups { groups: Shared, memo: Box<Memo> },
+    Groups { groups: SharedGroups, memo: Box<Memo> },
     Largest(SharedLargest),
 }
 
@@ -72,7 +75,7 @@ impl Feed {
     pub fn table_use(&self) -> Option<TableUse> {
         match &self.target {
             Target::Groups { groups, .. } => {
-                let (definition, table) = (groups.lock().definition().clone(), groups.shared());
+                let (definition, table) = (groups.lock().definition().clone(), Arc::clone(groups));
                 Some(TableUse { definition, plan: self.plan.clone(), table })
             }
             Target::Largest(_) => None,

@@ -6,14 +6,17 @@ use perf_prof_events::{
     aggregate::metrics::{Family, MetricKind, write_protobuf, write_text},
     event::Stats,
 };
-use perf_prof_session::{engine::refresh::Freshness, spine::About};
+use perf_prof_session::{
+    engine::{kernel_tables::SharedGroups, refresh::Freshness},
+    spine::About,
+};
 use perf_prof_system::fork_lock;
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyList},
 };
 
-use super::base::{Aggregator, Shared};
+use super::base::Aggregator;
 
 /// The first word of the names of all metrics.
 const PREFIX: &str = "perf_prof";
@@ -28,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A table, and the texts that describe it.
 struct Source {
     name: String,
-    table: Shared,
+    table: SharedGroups,
     unit: String,
     help: String,
     run: Option<Arc<About>>,

@@ -13,10 +13,11 @@ use perf_prof_events::{
         pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
     },
 };
+use perf_prof_session::engine::kernel_tables::SharedGroups;
 use perf_prof_system::{budget::Budget, fork_lock};
 use pyo3::prelude::*;
 
-use super::base::{Aggregator, Shared};
+use super::base::Aggregator;
 
 /// The dso of kernel functions.
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
@@ -27,7 +28,7 @@ pub fn packed(py: Python<'_>, of: &Aggregator) -> PyResult<Vec<u8>> {
     Ok(py.detach(|| profile(&table, shortfall.as_ref()))?)
 }
 
-fn profile(table: &Shared, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
+fn profile(table: &SharedGroups, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
     let (rows, others, names, value) = {
         // A thread of the script may fork. The fork lock keeps the forked child from inheriting a locked table.
         let _held = fork_lock::hold();

@@ -1,14 +1,12 @@
 //! The Python class `perf_prof.Top`: the events with the largest values.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use perf_prof_events::{
     aggregate::{Align, Definition, Entry, Kept, KeyPart, Largest, MAX_KEYS, Measure, Plan, Report},
     event::EventType,
 };
+use perf_prof_system::mutex::Mutex;
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
@@ -21,17 +19,9 @@ use super::{
     keys::{key_from, key_object, names_of},
 };
 
-/// A list of events that a `Top` shares with the run that fills it.
-#[derive(Clone)]
-pub struct SharedLargest(Arc<Mutex<Largest>>);
-
-impl SharedLargest {
-    /// Locks the list.
-    #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, Largest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// The largest events, which a `Top` shares with the run that fills it. A thread that holds the lock neither runs Python
+/// code nor waits for the GIL.
+pub type SharedLargest = Arc<Mutex<Largest>>;
 
 /// Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 ///
@@ -60,7 +50,7 @@ impl Top {
     }
 
     fn plan(&self, class: &Class) -> PyResult<PlanOfEvent> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.plans.lock();
         // A class is never freed, so its address identifies it.
         let key = std::ptr::from_ref(class) as usize;
         if let Some((plan, event)) = plans.get(&key) {
@@ -149,7 +139,7 @@ impl Top {
                 of.keys.len()
             )));
         }
-        let largest = SharedLargest(Arc::new(Mutex::new(Largest::new(of))));
+        let largest = Arc::new(Mutex::new(Largest::new(of)));
         Ok(Top { largest, plans: Mutex::default(), fed_by: FedBy::default() })
     }
 

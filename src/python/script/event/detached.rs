@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
 };
 
 use perf_prof_events::event::{
@@ -17,6 +17,7 @@ use perf_prof_format::{
     tracefs::{EventFormat, NoKernel},
 };
 use perf_prof_symbols::symbol::Slot;
+use perf_prof_system::mutex::Mutex;
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
@@ -267,5 +268,5 @@ fn class(
 }
 
 fn with_classes<T>(work: impl FnOnce(&mut HashMap<Identity, Vec<&'static Class>>) -> T) -> T {
-    work(CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+    work(CLASSES.lock().get_or_insert_default())
 }

@@ -1,12 +1,10 @@
 //! The Python objects of a resolved address: the mapping, the symbol, and the entry of callchains. They are made once
 //! for each address and stored in the `PerfFrame`, because samples repeat addresses.
 
-use std::{
-    ffi::c_long,
-    sync::{Mutex, PoisonError},
-};
+use std::ffi::c_long;
 
 use perf_prof_events::event::PerfFrame;
+use perf_prof_system::mutex::Mutex;
 use pyo3::{
     exceptions::PyRuntimeError,
     ffi, intern,
@@ -55,7 +53,7 @@ static GONE: Mutex<Vec<Py<PyDict>>> = Mutex::new(Vec::new());
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut gone = GONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = GONE.lock();
         gone.extend(self.dict.take().into_iter().chain(self.symbol.take()));
     }
 }
@@ -83,8 +81,8 @@ impl FrameObjects {
             name: PyString::new(py, &symbol.name).unbind(),
             offset: PyInt::new(py, symbol.offset).unbind(),
         });
-        let gone = std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner));
-        // The lock of `GONE` is released before the dicts are freed, because freeing a dict may run Python code.
+        let gone = std::mem::take(&mut *GONE.lock());
+        // The lock of `GONE` is released before the dicts are freed, because this may run Python code.
         drop(gone);
         let (dict, of_symbol) = entry(py, frame)?;
         let versions = [version(&dict), of_symbol.as_ref().and_then(version)];

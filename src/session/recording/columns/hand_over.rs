@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use perf_prof_events::event::{Flow, Stop};
 use perf_prof_recordings::PerfDataError;
-use perf_prof_system::budget::Budget;
+use perf_prof_system::{budget::Budget, mutex::Mutex};
 use thiserror::Error;
 
 use crate::dividing::PartCounts;
@@ -116,12 +116,8 @@ impl HandOver {
         HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead, waiting }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wait_while(&self, is_to_wait: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
-        self.changed.wait_while(self.state(), |state| is_to_wait(state)).unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait_while(self.state.lock(), |state| is_to_wait(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Claims the next part that is not decoded yet, and returns its number. Waits while `ahead` parts are begun.
@@ -160,7 +156,7 @@ impl HandOver {
 
     /// Stores the end of a part, or the error that ended it.
     pub fn end(&self, part: usize, end: Result<PartEnd, PartError>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let at = part - state.done;
         if let Some(begun) = state.begun.get_mut(at) {
             begun.end = Some(end);
@@ -176,7 +172,7 @@ impl HandOver {
             !state.is_closed && state.done < state.parts && state.begun.front().is_none_or(is_empty)
         };
         let (mut state, _) =
-            self.changed.wait_timeout_while(self.state(), time, is_idle).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_timeout_while(self.state.lock(), time, is_idle).unwrap_or_else(PoisonError::into_inner);
         if state.is_closed || state.done >= state.parts {
             return if state.is_closed { Taken::Closed } else { Taken::End };
         }
@@ -202,7 +198,7 @@ impl HandOver {
 
     /// Lets no thread claim another part. Parts that were begun are still decoded.
     pub fn stop(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.parts = state.parts.min(state.done + state.begun.len());
         drop(state);
         self.changed.notify_all();
@@ -210,7 +206,7 @@ impl HandOver {
 
     /// Drops everything. Returns the number of rows that the program has taken.
     pub fn close(&self) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_closed = true;
         let (dropped, taken) = (std::mem::take(&mut state.begun), state.taken);
         drop(state);

@@ -1,14 +1,11 @@
 //! The samples of a recording that are read for columns, and their division into parts.
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{ops::ControlFlow, sync::Arc};
 
 use perf_prof_events::event::{Context, Discard, EventType, Stats};
 use perf_prof_format::record::{Source as _, Wait};
 use perf_prof_recordings::{BLOCK, BlockIndex, Layouts, PerfDataError, Recording, Replay, Selection, shards};
-use perf_prof_system::budget::Budget;
+use perf_prof_system::{budget::Budget, mutex::Mutex};
 
 use crate::{
     dividing::has_readings,
@@ -83,23 +80,19 @@ impl ColumnParts {
 
     /// Returns the memory of the run.
     pub(super) fn budget(&self) -> Budget {
-        self.recording().budget().clone()
-    }
-
-    fn recording(&self) -> MutexGuard<'_, Recording> {
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recording.lock().budget().clone()
     }
 
     /// Returns a replay of the selected samples; `None` if the recording can be read only once.
     pub(super) fn replay(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
-        let copy = self.recording().copied();
+        let copy = self.recording.lock().copied();
         copy.map(|copy| copy.replay(selection)).transpose()
     }
 
     /// Divides the recording into parts with about the same number of samples.
     pub(super) fn divide(&self) -> Result<Vec<Range>, PerfDataError> {
         let whole = vec![(0, u64::MAX)];
-        let mut recording = self.recording();
+        let mut recording = self.recording.lock();
         let Some(blocks) = recording.known_blocks() else { return Ok(whole) };
         let sum = |of: fn(&BlockIndex) -> u64| blocks.iter().map(|index| of(index)).sum::<u64>();
         let (bytes, samples) = (sum(BlockIndex::bytes), sum(BlockIndex::sample_count));

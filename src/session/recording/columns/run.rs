@@ -3,7 +3,7 @@
 use std::{
     io,
     panic::{self, AssertUnwindSafe},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use perf_prof_events::{
     event::{Context, Stats},
 };
 use perf_prof_recordings::PerfDataError;
-use perf_prof_system::{output, own_threads::OwnThread, signals};
+use perf_prof_system::{mutex::Mutex, output, own_threads::OwnThread, signals};
 
 use super::{
     decode::Decoder,
@@ -70,16 +70,12 @@ impl ColumnRun {
         Ok(ColumnRun { decoder, threads: Mutex::new(threads), found: Mutex::default(), stats })
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the next batch. Waits at most for `time`.
     pub fn next(&self, time: Duration) -> Next {
         loop {
             match self.decoder.to.take(time) {
                 Taken::Batch(mut batch) => {
-                    let losses = std::mem::take(&mut self.found().losses);
+                    let losses = std::mem::take(&mut self.found.lock().losses);
                     batch.lost.splice(0..0, losses);
                     return Next::Batch(batch);
                 }
@@ -99,7 +95,7 @@ impl ColumnRun {
     fn add(&self, end: PartEnd) {
         let PartEnd { counts, warnings, losses } = end;
         self.stats.add(&counts.stats);
-        let mut found = self.found();
+        let mut found = self.found.lock();
         found.losses.extend(losses);
         found.counts.add(&counts);
         warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
@@ -107,7 +103,7 @@ impl ColumnRun {
 
     /// Returns the item after the last batch: the losses that were not reported yet, if there are any.
     fn end(&self) -> Next {
-        let mut found = self.found();
+        let mut found = self.found.lock();
         if std::mem::replace(&mut found.has_ended, true) {
             return Next::End;
         }
@@ -129,7 +125,7 @@ impl ColumnRun {
     /// Ends the run and its threads. Returns the number of rows that were taken.
     pub fn close(&self) -> u64 {
         let taken = self.decoder.to.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // No error occurs, because the thread itself catches panics.
             let _ = thread.join();
