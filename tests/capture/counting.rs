@@ -1,9 +1,8 @@
 //! Events that are only counted: each call is counted once, however threads start and exit.
 
 use std::{
-    io::{BufRead, BufReader, Write},
     os::fd::AsRawFd,
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{
         atomic::{AtomicBool, Ordering::SeqCst},
         mpsc,
@@ -15,7 +14,7 @@ use perf_prof_capture::{Counters, EndCondition, EventRequest, Target, Waited};
 use perf_prof_system::{eventfd::EventFd, procfs};
 
 use crate::harness::{
-    capture::{CHILD, Worker, event},
+    capture::{CHILD, WaitingChild, Worker, event, told_to_go},
     cgroup::Cgroup,
     machine::{Need, needs},
     task::{getppid, pin},
@@ -37,8 +36,7 @@ fn threads_that_come_and_go_while_attaching_are_counted_once() {
     const LATER: usize = 100;
     const ATTACHMENTS: usize = 20;
     if std::env::var_os(CHILD).is_some() {
-        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
-        println!("ready");
+        let told = told_to_go();
         let mut left = LATER;
         while left > 0 {
             let times = if told.is_finished() { TIMES } else { 0 };
@@ -48,8 +46,7 @@ fn threads_that_come_and_go_while_attaching_are_counted_once() {
         return;
     }
     for _ in 0..ATTACHMENTS {
-        let (mut child, counters, _wake) = attached(NAME);
-        assert_eq!(calls_when_told(&mut child, counters), (LATER * TIMES) as u64);
+        assert_eq!(calls_when_told(NAME), (LATER * TIMES) as u64);
     }
 }
 
@@ -82,41 +79,26 @@ fn lines_of_short_lived_threads_are_counted_once() {
             let done = done.clone();
             std::thread::spawn(move || next(LATER, done));
         }
-        println!("ready");
-        std::io::stdin().read_line(&mut String::new()).unwrap();
+        told_to_go().join().unwrap();
         TOLD.store(true, SeqCst);
         (0..LINES).for_each(|_| all_done.recv().unwrap());
         return;
     }
     for _ in 0..ATTACHMENTS {
-        let (mut child, counters, _wake) = attached(NAME);
-        assert_eq!(calls_when_told(&mut child, counters), (LINES * LATER * TIMES) as u64);
+        assert_eq!(calls_when_told(NAME), (LINES * LATER * TIMES) as u64);
     }
 }
 
-/// Starts a test of this executable in its own process, waits until it prints "ready", and attaches counters to it.
-fn attached(test: &str) -> (Child, Counters, EventFd) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains("ready") {}
+/// Attaches counters to a test in its own process, and tells it to make its calls. Returns the count after its end.
+fn calls_when_told(test: &str) -> u64 {
+    let child = WaitingChild::start(test);
     let wake = EventFd::new().unwrap();
     let events = [event("syscalls", "sys_enter_getppid", None)];
-    let target = Target::Processes(vec![child.id()]);
-    let mut counters = Counters::open(&target, &events, EndCondition::WithTasks, wake.as_raw_fd()).unwrap();
+    let mut counters = Counters::open(&child.target(), &events, EndCondition::WithTasks, wake.as_raw_fd()).unwrap();
     counters.begin().unwrap();
-    (child, counters, wake)
-}
-
-/// Tells the child to make its calls. Returns the count after the child has ended.
-fn calls_when_told(child: &mut Child, mut counters: Counters) -> u64 {
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    let reaper = child.go();
     assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
-    assert!(child.wait().unwrap().success());
-    reader.join().unwrap().unwrap();
+    reaper.join().unwrap();
     total(&counters, 0)
 }
 

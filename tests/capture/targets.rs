@@ -3,9 +3,7 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
-    io::{BufRead, BufReader, Lines, Write},
     ops::ControlFlow,
-    process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
 
@@ -14,7 +12,7 @@ use perf_prof_format::record::{Ended, Record, Source, Wait};
 use perf_prof_system::{procfs, workload::Workload};
 
 use crate::harness::{
-    capture::{CHILD, Seen, Worker, collect, event, getppid_of, options, stop},
+    capture::{CHILD, Seen, WaitingChild, Worker, collect, event, getppid_of, options, stop, told_to_go},
     cgroup::Cgroup,
     machine::{Need, needs, skip},
     task::{getppid, pin},
@@ -62,8 +60,7 @@ fn a_process_is_followed_with_threads_and_children() {
     needs([Need::Tracefs]);
     if std::env::var_os(CHILD).is_some() {
         let early: Vec<_> = (0..4).map(|_| Worker::new(|| getppid(100))).collect();
-        println!("ready");
-        std::io::stdin().read_line(&mut String::new()).unwrap();
+        told_to_go().join().unwrap();
         early.into_iter().for_each(Worker::work);
         (0..4).for_each(|_| std::thread::spawn(|| getppid(100)).join().unwrap());
         // SAFETY: the child only makes system calls.
@@ -77,29 +74,14 @@ fn a_process_is_followed_with_threads_and_children() {
         }
         return;
     }
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command
-        .args([
-            "--exact",
-            "capture::targets::a_process_is_followed_with_threads_and_children",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(CHILD, "1");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let child = WaitingChild::start("capture::targets::a_process_is_followed_with_threads_and_children");
     let events = [event("syscalls", "sys_enter_getppid", None)];
-    let mut capture = Capture::open(&Target::Processes(vec![child.id()]), &events, &options()).unwrap();
+    let mut capture = Capture::open(&child.target(), &events, &options()).unwrap();
     capture.enable().unwrap();
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let reaper = std::thread::spawn(move || {
-        lines.for_each(drop);
-        child.wait().unwrap()
-    });
+    let reaper = child.go();
     let mut seen = Seen::default();
     collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Ended(Ended::TasksExited)));
-    assert!(reaper.join().unwrap().success());
+    reaper.join().unwrap();
     assert_eq!(seen.total(), 900);
 }
 
@@ -168,17 +150,6 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     }
 }
 
-/// Starts a test of this file in its own process and waits until it is ready. Returns the process and the rest of its
-/// output.
-fn ready_child(test: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains("ready") {}
-    (child, lines)
-}
-
 /// A thread that is created while perf-prof attaches to its process inherits events from its creator. If perf-prof also
 /// attached to this thread, each event would be delivered twice.
 #[test]
@@ -189,8 +160,7 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
     /// Threads that are created after the events are attached.
     const LATER: usize = 100;
     if std::env::var_os(CHILD).is_some() {
-        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
-        println!("ready");
+        let told = told_to_go();
         let mut left = LATER;
         while left > 0 {
             left -= usize::from(told.is_finished());
@@ -198,16 +168,11 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
         }
         return;
     }
-    let (mut child, lines) = ready_child(NAME);
-    let target = Target::Processes(vec![child.id()]);
+    let child = WaitingChild::start(NAME);
     let events = [event("syscalls", "sys_enter_getppid", None)];
-    let mut capture = Capture::open(&target, &events, &options()).unwrap();
+    let mut capture = Capture::open(&child.target(), &events, &options()).unwrap();
     capture.enable().unwrap();
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let reaper = std::thread::spawn(move || {
-        lines.for_each(drop);
-        child.wait().unwrap()
-    });
+    let reaper = child.go();
     let layout = capture.layout(0);
     let mut per_thread: HashMap<u32, u64> = HashMap::new();
     loop {
@@ -228,7 +193,7 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
     assert!(per_thread.values().all(|&times| times <= TIMES), "a call was delivered twice");
     let whole = per_thread.values().filter(|&&times| times == TIMES).count();
     assert!(whole >= LATER, "all calls of only {whole} of {LATER} threads were delivered");
-    assert!(reaper.join().unwrap().success());
+    reaper.join().unwrap();
 }
 
 /// A thread that is created while events are enabled may inherit them disabled. If its creator then got them from it,
@@ -239,20 +204,18 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
     const NAME: &str =
         "capture::targets::events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on";
     if std::env::var_os(CHILD).is_some() {
-        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
         // There is an event per CPU, and each may be disabled. So the threads stay on one CPU.
         pin(0);
-        println!("ready");
+        let told = told_to_go();
         while !told.is_finished() {
             std::thread::spawn(|| getppid(1)).join().unwrap();
         }
         return;
     }
-    let (mut child, lines) = ready_child(NAME);
-    let target = Target::Processes(vec![child.id()]);
+    let child = WaitingChild::start(NAME);
     let events = [event("syscalls", "sys_enter_getppid", None)];
     let options = Options { switching: Switching::Repeated, ..options() };
-    let mut capture = Capture::open(&target, &events, &options).unwrap();
+    let mut capture = Capture::open(&child.target(), &events, &options).unwrap();
     capture.enable().unwrap();
     for _ in 0..20 {
         capture.disable_events().unwrap();
@@ -267,7 +230,5 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
             collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
         }
     }
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    lines.for_each(drop);
-    assert!(child.wait().unwrap().success());
+    child.go().join().unwrap();
 }

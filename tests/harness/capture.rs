@@ -2,13 +2,16 @@
 
 use std::{
     collections::HashMap,
+    io::{BufRead, BufReader, Lines, Write},
     ops::ControlFlow,
+    process::{Child, ChildStdout, Command, Stdio},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use perf_prof_capture::{
     Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, Samples, SideBand,
-    Switching,
+    Switching, Target,
 };
 use perf_prof_format::record::{Ended, Record, Source, Wait};
 use perf_prof_system::budget::Budget;
@@ -100,10 +103,52 @@ pub fn stop(capture: &mut Capture, seen: &mut Seen) {
 
 pub const CHILD: &str = "PERF_PROF_TEST_CHILD";
 
+/// Returns the command that runs a test in its own process.
+fn child_command(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
+    command
+}
+
+/// A test that runs in its own process, and waits.
+pub struct WaitingChild {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl WaitingChild {
+    /// Starts the test, and waits until it prints "ready".
+    pub fn start(test: &str) -> WaitingChild {
+        let mut child = child_command(test).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().contains("ready") {}
+        WaitingChild { child, lines }
+    }
+
+    /// Returns the target of its process.
+    pub fn target(&self) -> Target {
+        Target::Processes(vec![self.child.id()])
+    }
+
+    /// Tells the test to go on. The thread ends with the test, which must succeed.
+    pub fn go(mut self) -> JoinHandle<()> {
+        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        std::thread::spawn(move || {
+            self.lines.for_each(drop);
+            assert!(self.child.wait().unwrap().success());
+        })
+    }
+}
+
+/// In the child: returns a thread that ends when the test is told to go on.
+pub fn told_to_go() -> JoinHandle<usize> {
+    println!("ready");
+    std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap())
+}
+
 /// Runs a test in its own process, and returns what it printed.
 pub fn in_child(test: &str) -> String {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test).output().unwrap();
+    let output = child_command(test).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("1 passed"), "no test has this name:\n{text}");
