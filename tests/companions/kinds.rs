@@ -60,6 +60,7 @@ struct Kind {
 
 /// The commands only wait, and all tasks are recorded meanwhile. On an idle machine, these commands are the only tasks.
 const SLEEP: &[&str] = &["-a", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do sleep 0.05; done"];
+const SWITCH: &str = "sched:sched_switch";
 /// A command that works for a while.
 const LS: &[&str] = &["--", "ls", "-lR", "/usr/share/doc"];
 
@@ -138,101 +139,21 @@ fn by_linux_perf_data(path: &Path) -> (usize, usize) {
     (samples, kinds.values().sum())
 }
 
-const ONE_EVENT: Kind = Kind {
-    name: "one event",
-    form: Form::File,
-    args: &["-e", "sched:sched_wakeup"],
-    command: SLEEP,
-    names: Names::None,
-};
+impl Kind {
+    /// A file with the events of all tasks.
+    const fn of_all_tasks(name: &'static str, args: &'static [&'static str]) -> Kind {
+        Kind { name, form: Form::File, args, command: SLEEP, names: Names::None }
+    }
 
-const SEVERAL_EVENTS: Kind = Kind {
-    name: "several events",
-    form: Form::File,
-    args: &["-e", "sched:sched_switch,sched:sched_wakeup,sched:sched_process_exit,irq:*"],
-    command: SLEEP,
-    names: Names::None,
-};
+    /// A file with the events of a command that works.
+    const fn of_command(name: &'static str, args: &'static [&'static str]) -> Kind {
+        Kind { command: LS, names: Names::Differ, ..Kind::of_all_tasks(name, args) }
+    }
 
-const CALL_CHAINS: Kind = Kind {
-    name: "-g",
-    form: Form::File,
-    args: &["-g", "-e", "sched:sched_wakeup,sched:sched_switch", "-e", "cpu-clock,page-faults"],
-    command: LS,
-    names: Names::Differ,
-};
-
-const COPIES_OF_STACKS: Kind = Kind {
-    name: "--call-graph dwarf",
-    form: Form::File,
-    args: &["--call-graph", "dwarf", "-e", "cpu-clock"],
-    command: LS,
-    names: Names::Unwound,
-};
-
-const COMPRESSED: Kind = Kind {
-    name: "-z",
-    form: Form::Packed,
-    args: &["-z", "-e", "sched:sched_switch"],
-    command: SLEEP,
-    names: Names::None,
-};
-
-const DIRECTORY: Kind = Kind {
-    name: "--threads",
-    form: Form::Directory,
-    args: &["--threads", "-e", "sched:sched_switch"],
-    command: SLEEP,
-    names: Names::None,
-};
-
-const COMPRESSED_DIRECTORY: Kind = Kind {
-    name: "--threads -z",
-    form: Form::Directory,
-    args: &["--threads", "-z", "-e", "sched:sched_switch"],
-    command: SLEEP,
-    names: Names::None,
-};
-
-const PIPE: Kind = Kind {
-    name: "pipe",
-    form: Form::Pipe,
-    args: &["-e", "sched:sched_switch,sched:sched_wakeup"],
-    command: SLEEP,
-    names: Names::None,
-};
-
-const COMPRESSED_PIPE: Kind = Kind {
-    name: "pipe -z",
-    form: Form::Pipe,
-    args: &["-z", "-e", "sched:sched_switch"],
-    command: SLEEP,
-    names: Names::None,
-};
-
-const SWITCHES: Kind = Kind {
-    name: "--switch-events",
-    form: Form::File,
-    args: &["--switch-events", "-e", "cpu-clock", "-e", "sched:sched_wakeup"],
-    command: LS,
-    names: Names::Differ,
-};
-
-const GROUP: Kind = Kind {
-    name: "{...}:S",
-    form: Form::File,
-    args: &["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"],
-    command: LS,
-    names: Names::Differ,
-};
-
-const REGISTERS: Kind = Kind {
-    name: "--intr-regs",
-    form: Form::File,
-    args: &["--intr-regs", "-e", "cpu-clock"],
-    command: LS,
-    names: Names::Differ,
-};
+    const fn in_form(self, form: Form) -> Kind {
+        Kind { form, ..self }
+    }
+}
 
 /// Starts a shell that starts processes until it is killed.
 fn busy() -> Killed {
@@ -279,16 +200,30 @@ macro_rules! recorded_by_both {
 }
 
 recorded_by_both! {
-    one_event: ONE_EVENT;
-    several_events: SEVERAL_EVENTS;
-    call_chains: CALL_CHAINS;
-    copies_of_stacks: COPIES_OF_STACKS;
-    compressed: COMPRESSED;
-    a_directory: DIRECTORY;
-    a_compressed_directory: COMPRESSED_DIRECTORY;
-    a_pipe: PIPE;
-    a_compressed_pipe: COMPRESSED_PIPE;
-    switches_as_side_band: SWITCHES;
-    a_group_that_the_leader_samples: GROUP;
-    registers: REGISTERS;
+    one_event: Kind::of_all_tasks("one event", &["-e", "sched:sched_wakeup"]);
+    several_events: Kind::of_all_tasks(
+        "several events",
+        &["-e", "sched:sched_switch,sched:sched_wakeup,sched:sched_process_exit,irq:*"],
+    );
+    call_chains: Kind::of_command(
+        "-g",
+        &["-g", "-e", "sched:sched_wakeup,sched:sched_switch", "-e", "cpu-clock,page-faults"],
+    );
+    copies_of_stacks: Kind {
+        names: Names::Unwound,
+        ..Kind::of_command("--call-graph dwarf", &["--call-graph", "dwarf", "-e", "cpu-clock"])
+    };
+    compressed: Kind::of_all_tasks("-z", &["-z", "-e", SWITCH]).in_form(Form::Packed);
+    a_directory: Kind::of_all_tasks("--threads", &["--threads", "-e", SWITCH]).in_form(Form::Directory);
+    a_compressed_directory:
+        Kind::of_all_tasks("--threads -z", &["--threads", "-z", "-e", SWITCH]).in_form(Form::Directory);
+    a_pipe: Kind::of_all_tasks("pipe", &["-e", "sched:sched_switch,sched:sched_wakeup"]).in_form(Form::Pipe);
+    a_compressed_pipe: Kind::of_all_tasks("pipe -z", &["-z", "-e", SWITCH]).in_form(Form::Pipe);
+    switches_as_side_band: Kind::of_command(
+        "--switch-events",
+        &["--switch-events", "-e", "cpu-clock", "-e", "sched:sched_wakeup"],
+    );
+    a_group_that_the_leader_samples:
+        Kind::of_command("{...}:S", &["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"]);
+    registers: Kind::of_command("--intr-regs", &["--intr-regs", "-e", "cpu-clock"]);
 }
