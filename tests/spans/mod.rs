@@ -6,14 +6,15 @@ mod jobs;
 mod losses;
 mod unclear;
 
-use std::path::Path;
+use expect_test::expect;
 
-use expect_test::{Expect, expect};
-
-use crate::harness::{
-    machine::{Need, needs},
-    run::perf_prof,
-    script::{Outcome, Run, prints},
+use crate::{
+    harness::{
+        machine::{Need, needs},
+        run::perf_prof,
+        script::{Run, prints},
+    },
+    sources::{live_and_recorded, replay},
 };
 
 /// The span from `getpgid` to `getsid`, which only tests call. Their argument is the key.
@@ -34,23 +35,6 @@ def __exit__():
 /// Returns the operation that calls `getsid` with this argument.
 fn getsid(number: u32) -> String {
     format!("syscall {} {number} 0 0", libc::SYS_getsid)
-}
-
-/// Runs a script on a selector live, and then on the recording of this run. Both must print the same.
-fn live_and_recorded(script: &str, selector: &str, operations: &str, expect: Expect) {
-    needs([Need::Tracefs]);
-    let live = Run::script(script).event(selector).options(["--record", "r.data"]).workload(operations);
-    let outcome = live.run();
-    outcome.assert_civil();
-    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
-    expect.assert_eq(&outcome.stdout);
-    let replayed = replay(script, selector, &live.path("r.data"), &[]);
-    assert_eq!((replayed.stdout, replayed.status), (outcome.stdout, 0), "{}", replayed.stderr);
-}
-
-fn replay(script: &str, selector: &str, recording: &Path, options: &[&str]) -> Outcome {
-    let input = ["--input", recording.to_str().unwrap()];
-    Run::script(script).event(selector).options(input).options(options).run()
 }
 
 #[test]
