@@ -26,11 +26,16 @@ struct Recorded {
 
 impl Recorded {
     fn new() -> Recorded {
+        let command = ["sh", "-c", "/bin/true; /bin/true; /bin/true; exit 0"];
+        Recorded::of("sched:sched_process_exec,sched:sched_process_exit", &command)
+    }
+
+    /// Records the events of a command.
+    fn of(events: &str, command: &[&str]) -> Recorded {
         let folder = Folder::new();
-        let data = folder.path("exec.data");
-        let mut command = perf_prof(&["record", "-q", "-e", "sched:sched_process_exec,sched:sched_process_exit", "-o"]);
-        command.arg(&data).args(["--", "sh", "-c", "/bin/true; /bin/true; /bin/true; exit 0"]);
-        let output = command.output().unwrap();
+        let data = folder.path("perf.data");
+        let mut record = perf_prof(&["record", "-q", "-e", events, "-o"]);
+        let output = record.arg(&data).arg("--").args(command).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
         Recorded { folder, data }
     }
@@ -47,9 +52,11 @@ impl Recorded {
 
     /// Runs a script that must succeed, and returns what it prints.
     fn printed(&self, script: &str) -> String {
-        let output = self.run(script);
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        stdout(&output)
+        self.printed_with(&[], script)
+    }
+
+    fn printed_with(&self, options: &[&str], script: &str) -> String {
+        stdout(&self.run_with(options, script))
     }
 }
 
@@ -238,48 +245,26 @@ fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
 #[test]
 fn names_of_tasks_may_be_any_bytes() {
     needs([Need::Tracefs, Need::Python]);
-    let folder = Folder::new();
-    let data = folder.path("names.data");
     let rename = "import ctypes, os\nctypes.CDLL(None).prctl(15, b'\\xff\\xfe\\x1b[1m')\nos.kill(os.getpid(), 0)";
-    let mut command = perf_prof(&["record", "-q", "-e", "syscalls:sys_enter_kill", "-o"]);
-    command.arg(&data).args(["--", "python3", "-c", rename]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
     let script = "def trace_unhandled(name, context, fields, sample):
     comm = fields['common_comm']
     print(comm.encode(errors='surrogateescape'), sample['comm'] == comm)
 ";
-    let script = folder.write("s.py", script.as_bytes());
-    let output = perf_prof(&["script", "-i"]).arg(&data).arg("-s").arg(script).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!(stdout(&output).contains(r"b'\xff\xfe\x1b[1m' True"), "{}", stdout(&output));
+    let printed = Recorded::of("syscalls:sys_enter_kill", &["python3", "-c", rename]).printed(script);
+    assert!(printed.contains(r"b'\xff\xfe\x1b[1m' True"), "{printed}");
 }
 
 #[test]
 fn negative_numbers_are_as_in_perf_or_true() {
     needs([Need::Tracefs, Need::Python]);
-    let folder = Folder::new();
-    let data = folder.path("signal.data");
     // The code of the signal is a signed 4-byte number.
-    let mut command = perf_prof(&["record", "-q", "-e", "signal:signal_generate", "-o"]);
-    command.arg(&data).args([
-        "--",
-        "python3",
-        "-c",
-        "import os, signal, threading\n\
-         signal.signal(10, lambda *_: None)\nsignal.pthread_kill(threading.get_ident(), 10)",
-    ]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    let kill = "import os, signal, threading\n\
+                signal.signal(10, lambda *_: None)\nsignal.pthread_kill(threading.get_ident(), 10)";
+    let recorded = Recorded::of("signal:signal_generate", &["python3", "-c", kill]);
     let script = "def trace_unhandled(name, context, fields):\n    if fields['sig'] == 10: print(fields['code'])\n";
-    let script = folder.write("s.py", script.as_bytes());
-    let run = |options: &[&str]| {
-        let output = perf_prof(&["script", "-i"]).arg(&data).args(options).arg("-s").arg(&script).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        stdout(&output)
-    };
     // SI_TKILL, `include/uapi/asm-generic/siginfo.h`.
-    assert_eq!((run(&[]).as_str(), run(&["--signed"]).as_str()), ("4294967290\n", "-6\n"));
+    assert_eq!(recorded.printed(script), "4294967290\n");
+    assert_eq!(recorded.printed_with(&["--signed"], script), "-6\n");
 }
 
 /// A script that counts tracepoints. It can run in several processes.
@@ -331,11 +316,7 @@ def trace_end(): print(set(tasks) - {'perf-prof'})
 fn selected_samples_reach_the_handlers() {
     needs([Need::Tracefs, Need::Python]);
     let recorded = Recorded::new();
-    let count = |options: &[&str]| {
-        let output = recorded.run_with(options, COUNT);
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        printed_by(&output).trim().parse::<u32>().unwrap()
-    };
+    let count = |options: &[&str]| recorded.printed_with(options, COUNT).trim().parse::<u32>().unwrap();
     let (all, of_true) = (count(&[]), count(&["--comms", "true"]));
     assert!(of_true >= 3 && of_true < all, "{of_true} {all}");
     assert_eq!(count(&["--comms", "true,sh,perf-prof"]), all);
