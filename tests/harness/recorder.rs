@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use perf_prof_format::{
@@ -119,7 +119,23 @@ fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> RecordRun {
     let dir = tempfile::tempdir().unwrap();
     let mut command = command(&dir, args);
     let output = command.env(CALLS, calls.to_string()).output().unwrap();
-    finished(dir, output.status.code().unwrap(), &output.stderr)
+    finished(dir, &output)
+}
+
+/// Records a waiting generator from now on. `target` returns the option and the id for it.
+pub fn record_attached(options: &[&str], target: impl Fn(u32) -> (&'static str, u32), calls: u64) -> RecordRun {
+    let mut generator = waiting_generator(calls);
+    let (option, id) = target(generator.id());
+    let dir = tempfile::tempdir().unwrap();
+    let id = id.to_string();
+    let args = [options, &[option, &id]].concat();
+    let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
+    // The events are enabled when the file is not empty, because existing tasks and mappings are written after the
+    // events are opened.
+    await_events(&recorder, &dir.path().join("perf.data"));
+    drop(generator.stdin.take());
+    generator.wait().unwrap();
+    ended(dir, recorder)
 }
 
 /// Returns the command of a recorder, which the test runs itself.
@@ -129,9 +145,14 @@ pub fn command(dir: &TempDir, args: &[impl AsRef<OsStr>]) -> Command {
     command
 }
 
-pub fn finished(dir: TempDir, status: i32, stderr: &[u8]) -> RecordRun {
-    let said = String::from_utf8_lossy(stderr).replace(dir.path().to_str().unwrap(), "DIR");
-    RecordRun { dir, status, said }
+/// Waits for the end of a recorder, whose stderr is a pipe.
+pub fn ended(dir: TempDir, recorder: Child) -> RecordRun {
+    finished(dir, &recorder.wait_with_output().unwrap())
+}
+
+pub fn finished(dir: TempDir, output: &Output) -> RecordRun {
+    let said = String::from_utf8_lossy(&output.stderr).replace(dir.path().to_str().unwrap(), "DIR");
+    RecordRun { dir, status: output.status.code().unwrap(), said }
 }
 
 impl RecordRun {

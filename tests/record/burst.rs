@@ -6,7 +6,7 @@ use perf_prof_format::record::{Record, Records};
 
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{CALL, RecordRun, command, finished},
+    recorder::{CALL, RecordRun, record_workload},
     task::{getppid, pin},
 };
 
@@ -30,12 +30,7 @@ fn cpus() -> Vec<u32> {
 }
 
 fn burst(options: &[&str]) -> RecordRun {
-    let dir = tempfile::tempdir().unwrap();
-    let words = crate::harness::workload::words("burst");
-    let words = words.iter().map(String::as_str);
-    let args: Vec<&str> = ["-e", CALL].into_iter().chain(options.iter().copied()).chain(["--"]).chain(words).collect();
-    let output = command(&dir, &args).output().unwrap();
-    finished(dir, output.status.code().unwrap(), &output.stderr)
+    record_workload(&[&["-e", CALL], options].concat(), "burst")
 }
 
 /// Returns the task and the time of each call, which follow the id and the address in a sample. They identify the call,

@@ -9,7 +9,7 @@ use std::{
 
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{CALL, RecordRun, await_events, command, finished, record_calls, waiting_generator},
+    recorder::{CALL, await_events, command, ended, finished, record_calls, waiting_generator},
 };
 
 /// Sends a command and waits for the answer.
@@ -36,12 +36,6 @@ fn fifos(dir: &tempfile::TempDir) -> [std::path::PathBuf; 2] {
     paths
 }
 
-fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> RecordRun {
-    let status = recorder.wait().unwrap().code().unwrap();
-    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
-    finished(dir, status, said.as_bytes())
-}
-
 #[test]
 fn events_are_turned_on_and_off_through_named_pipes() {
     needs([Need::Tracefs, Need::Perf]);
@@ -61,7 +55,7 @@ fn events_are_turned_on_and_off_through_named_pipes() {
         ask(&mut control, &mut ack, "disable\n");
         let after = calls();
         ask(&mut control, &mut ack, "stop\n");
-        let recorded = output(recorder, dir);
+        let recorded = ended(dir, recorder);
         assert_eq!(recorded.status, 0, "{}", recorded.said);
         let script = recorded.perf(&["script", "-F", "pid"]);
         let of = |pid: u32| script.lines().filter(|line| line.trim() == pid.to_string()).count();
@@ -83,7 +77,7 @@ fn an_unknown_control_command_is_reported_and_recording_continues() {
     ask(&mut control, &mut ack, &format!("enabel\n\n\0disable all \x1b\n{long}\nenable\n"));
     let made = calls();
     ask(&mut control, &mut ack, "stop\n");
-    let recorded = output(recorder, dir);
+    let recorded = ended(dir, recorder);
     let said = |word: &str| {
         format!(
             "perf-prof: --control: the unknown command `{word}` is ignored; the known commands are enable, \
@@ -110,7 +104,7 @@ fn inherited_descriptors_can_be_control_channels() {
     let recorder = command(&dir, &["-e", CALL, "-a", "--control", &place]).stderr(Stdio::piped()).spawn().unwrap();
     await_events(&recorder, &dir.path().join("perf.data"));
     ask(&mut &control, &mut &ack, "stop\n");
-    assert_eq!(output(recorder, dir).status, 0);
+    assert_eq!(ended(dir, recorder).status, 0);
 }
 
 /// The command runs from the start, and is recorded after the delay.
@@ -126,7 +120,7 @@ fn a_command_is_recorded_when_the_delay_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let script = "sleep 1; exec sh -c :";
     let output = command(&dir, &["-e", CALL, "-D", "100", "--", "sh", "-c", script]).output().unwrap();
-    let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+    let recorded = finished(dir, &output);
     // The second shell calls getppid() at its start.
     assert!(recorded.samples() > 0, "{}", recorded.said);
 }

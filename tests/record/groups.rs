@@ -1,15 +1,11 @@
 //! Groups of events that are scheduled together. In a group with `:S`, only the leader is sampled, and its samples
 //! contain all counts.
 
-use std::process::Stdio;
-
 use perf_prof_format::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
 
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{
-        CALL, RecordRun, await_events, command, finished, generating_thread, record, record_calls, waiting_generator,
-    },
+    recorder::{CALL, RecordRun, generating_thread, record, record_attached, record_calls},
 };
 
 /// The event at the return of a call.
@@ -25,17 +21,7 @@ fn lines(recorded: &RecordRun, event: &str) -> u64 {
 
 /// Records a thread that makes calls and is not the main thread of its process.
 fn attached(options: &[&str], calls: u64) -> RecordRun {
-    let mut generator = waiting_generator(calls);
-    let tid = generating_thread(generator.id()).to_string();
-    let dir = tempfile::tempdir().unwrap();
-    let args = [options, &["-t", &tid]].concat();
-    let mut recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
-    await_events(&recorder, &dir.path().join("perf.data"));
-    drop(generator.stdin.take());
-    generator.wait().unwrap();
-    let status = recorder.wait().unwrap().code().unwrap();
-    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
-    finished(dir, status, said.as_bytes())
+    record_attached(options, |pid| ("-t", generating_thread(pid)), calls)
 }
 
 /// A command's threads and processes inherit the group. Members are always enabled, and count while their leader is

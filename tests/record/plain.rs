@@ -32,7 +32,7 @@ fn a_software_event_that_another_program_counts_too_is_recorded() {
         let dir = tempfile::tempdir().unwrap();
         let mut command = command(&dir, &[&["-e", "page-faults/period=1/", "-e", CALL], form, &["--"]].concat());
         let output = with_calls(command.args(counting_generator_words()), 3000).output().unwrap();
-        let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+        let recorded = finished(dir, &output);
         let samples = recorded.said_number("samples");
         assert!(recorded.status == 0 && samples >= 3000, "{}", recorded.said);
         assert_eq!(recorded.samples(), samples, "{form:?}");
@@ -47,7 +47,7 @@ fn perf_reads_several_software_events_if_another_program_counts_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = command(&dir, &["-e", "page-faults/period=1/,context-switches", "--"]);
     let output = with_calls(command.args(counting_generator_words()), 3000).output().unwrap();
-    let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+    let recorded = finished(dir, &output);
     let samples = recorded.said_number("samples");
     let left_out = recorded.said.contains("are not in 'perf.data': another program counts the same software event");
     assert!(recorded.status == 0 && (samples >= 3000 || left_out), "{}", recorded.said);

@@ -105,7 +105,7 @@ fn existing_and_new_cgroups_and_cgroups_of_samples_are_recorded() {
     let mut command = crate::harness::recorder::command(&dir, &words);
     let output = crate::harness::recorder::with_calls(&mut command, 50).output().unwrap();
     fs::remove_dir(&made).unwrap();
-    let recorded = crate::harness::recorder::finished(dir, output.status.code().unwrap(), &output.stderr);
+    let recorded = crate::harness::recorder::finished(dir, &output);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let events = lines(&recorded, "--show-cgroup-events", "PERF_RECORD_CGROUP");
     let id = |path: &str| {

@@ -8,25 +8,13 @@ use std::{
 
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{CALL, await_events, command, finished, generating_thread, record, record_calls, waiting_generator},
+    recorder::{CALL, await_events, command, ended, generating_thread, record, record_attached, record_calls},
     run::tested_program,
 };
 
 /// Records a process that waits until the events are enabled, and checks the recording.
-fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
-    let mut generator = waiting_generator(700);
-    let id = id(generator.id()).to_string();
-    let dir = tempfile::tempdir().unwrap();
-    let mut recorder = command(&dir, &["-e", events, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
-    // The events are enabled when the file is not empty, because existing tasks and mappings are written after the
-    // events are opened.
-    let path = dir.path().join("perf.data");
-    await_events(&recorder, &path);
-    drop(generator.stdin.take());
-    generator.wait().unwrap();
-    let status = recorder.wait().unwrap().code().unwrap();
-    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
-    let recorded = finished(dir, status, said.as_bytes());
+fn attached(events: &str, target: impl Fn(u32) -> (&'static str, u32)) {
+    let recorded = record_attached(&["-e", events], target, 700);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     assert_eq!(recorded.samples(), 700, "{}", recorded.said);
     let script = recorded.perf(&["script", "-F", "comm,sym,ip"]);
@@ -36,16 +24,16 @@ fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
 #[test]
 fn a_process_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
-    attached(CALL, "-p", |pid| pid);
+    attached(CALL, |pid| ("-p", pid));
     // The event is a member of a group whose leader's event never happens.
-    attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), "-p", |pid| pid);
+    attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), |pid| ("-p", pid));
 }
 
 /// The thread that makes the calls is not the main thread of its process.
 #[test]
 fn a_thread_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
-    attached(CALL, "-t", generating_thread);
+    attached(CALL, |pid| ("-t", generating_thread(pid)));
 }
 
 /// Probes on CPUs are not inherited. Recordings still contain them as tracepoints, because samples of the PMU `uprobe`
@@ -131,18 +119,12 @@ fn a_source_of_all_cpus_refuses_a_recording_of_one_cpu() {
 #[test]
 fn a_source_of_all_cpus_takes_a_recording_of_tasks() {
     needs([Need::Tracefs, Need::Perf]);
-    let mut generator = waiting_generator(1);
-    let thread = generating_thread(generator.id()).to_string();
-    let dir = tempfile::tempdir().unwrap();
-    let mut recorder = command(&dir, &["-q", "-e", SWITCH, "-t", &thread]).spawn().unwrap();
-    await_events(&recorder, &dir.path().join("perf.data"));
-    drop(generator.stdin.take());
-    generator.wait().unwrap();
-    assert!(recorder.wait().unwrap().success());
-    assert_eq!(top_offcpu(&dir.path().join("perf.data")), (false, String::new()));
+    let of_thread = record_attached(&["-q", "-e", SWITCH], |pid| ("-t", generating_thread(pid)), 1);
+    assert_eq!((of_thread.status, of_thread.said.as_str()), (0, ""));
+    assert_eq!(top_offcpu(&of_thread.path()), (false, String::new()));
     let recordings: [&[&str]; 2] = [&[], &["--per-thread"]];
     for options in recordings {
-        let path = dir.path().join("of_perf.data");
+        let path = of_thread.dir.path().join("of_perf.data");
         let mut perf = Command::new("perf");
         let perf = perf
             .args(["record", "-q", "--buildid-mmap", "-e", SWITCH, "-o"])
@@ -163,13 +145,11 @@ fn ctrl_c_ends_it_and_the_recording_is_whole() {
     needs([Need::Tracefs, Need::Perf]);
     for (signal, expected) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
         let dir = tempfile::tempdir().unwrap();
-        let mut recorder = command(&dir, &["-e", "sched:sched_switch", "-a"]).stderr(Stdio::piped()).spawn().unwrap();
+        let recorder = command(&dir, &["-e", "sched:sched_switch", "-a"]).stderr(Stdio::piped()).spawn().unwrap();
         await_events(&recorder, &dir.path().join("perf.data"));
         // SAFETY: the child was not waited for.
         unsafe { libc::kill(recorder.id() as i32, signal) };
-        let status = recorder.wait().unwrap().code().unwrap();
-        let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
-        let recorded = finished(dir, status, said.as_bytes());
+        let recorded = ended(dir, recorder);
         assert_eq!(recorded.status, expected, "{}", recorded.said);
         assert_eq!(recorded.samples(), recorded.said_number("samples"));
     }

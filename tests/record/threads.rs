@@ -6,7 +6,7 @@ use crate::harness::{
     calls::WORKLOAD,
     counting::objects,
     machine::{Need, needs},
-    recorder::{CALL, RecordRun, await_events, command, finished, perf, record, record_calls},
+    recorder::{CALL, RecordRun, await_events, command, ended, perf, record, record_calls},
     run::{perf_prof, stdout, tested_program},
     task::allowed_cpus,
     wait::Killed,
@@ -67,8 +67,7 @@ fn what_was_recorded_before_a_loss_at_the_end_of_a_ring_is_kept() {
         drop(traced.0.stdin.take());
         traced.0.wait().unwrap();
         signal(libc::SIGCONT);
-        let output = recorder.wait_with_output().unwrap();
-        let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+        let recorded = ended(dir, recorder);
         assert!(recorded.said_number("lost") > 1000, "{}", recorded.said);
         let calls = ["top", "syscall/name=getpgid/", "--json", "--input"];
         let top = perf_prof(&calls).arg(recorded.path()).output().unwrap();
