@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 
 use crate::harness::{
     calls::WORKLOAD,
@@ -28,94 +28,59 @@ def __exit__(): print('exit after', n)
     )
 }
 
-fn ends(on_call: &str, workload: &str, options: &[&str], expect: Expect) {
-    check(Run::script(&counting(on_call)).call_event().workload(workload).options(options), expect);
+/// How a run ends: after this number of calls, and with this status.
+struct End {
+    calls: u32,
+    status: i32,
+}
+
+#[track_caller]
+fn ends(on_call: &str, workload: &str, end: End) {
+    ends_with(&[], on_call, workload, end);
+}
+
+#[track_caller]
+fn ends_with(options: &[&str], on_call: &str, workload: &str, end: End) {
+    needs([Need::Tracefs]);
+    let outcome = Run::script(&counting(on_call)).call_event().workload(workload).options(options).run();
+    assert_eq!(outcome.complaints(), "");
+    assert_eq!((outcome.stdout, outcome.status), (format!("exit after {}\n", end.calls), end.status));
 }
 
 #[test]
 fn by_the_end_of_the_workload() {
-    ends(
-        "pass",
-        "calls 5",
-        &[],
-        expect![[r#"
-        exit after 5
-        --- status 0
-    "#]],
-    );
+    ends("pass", "calls 5", End { calls: 5, status: 0 });
 }
 
 #[test]
 fn by_the_end_of_the_workload_with_its_status() {
-    ends(
-        "pass",
-        "calls 5 exit 9",
-        &[],
-        expect![[r#"
-        exit after 5
-        --- status 9
-    "#]],
-    );
+    ends("pass", "calls 5 exit 9", End { calls: 5, status: 9 });
 }
 
 #[test]
 fn by_the_end_of_the_workload_and_its_children() {
-    ends(
-        "pass",
-        "calls 2 fork fork",
-        &[],
-        expect![[r#"
-        exit after 4
-        --- status 0
-    "#]],
-    );
+    ends("pass", "calls 2 fork fork", End { calls: 4, status: 0 });
 }
 
 #[test]
 fn by_the_number_of_events() {
-    ends(
-        "pass",
-        "calls 100 forever",
-        &["-N", "7"],
-        expect![[r#"
-        exit after 7
-        --- status 0
-    "#]],
-    );
+    ends_with(&["-N", "7"], "pass", "calls 100 forever", End { calls: 7, status: 0 });
 }
 
 #[test]
 fn by_sys_exit_in_a_handler() {
-    ends(
-        "if n == 4: sys.exit()",
-        "calls 100 forever",
-        &[],
-        expect![[r#"
-        exit after 4
-        --- status 0
-    "#]],
-    );
+    ends("if n == 4: sys.exit()", "calls 100 forever", End { calls: 4, status: 0 });
 }
 
 #[test]
 fn by_sys_exit_with_a_status() {
-    ends(
-        "if n == 4: sys.exit(42)",
-        "calls 100 exit 9",
-        &[],
-        expect![[r#"
-        exit after 4
-        --- status 42
-    "#]],
-    );
+    ends("if n == 4: sys.exit(42)", "calls 100 exit 9", End { calls: 4, status: 42 });
 }
 
 #[test]
 fn by_sys_exit_with_a_text() {
-    ends(
-        "if n == 4: sys.exit('enough')",
-        "calls 100 forever",
-        &[],
+    check(
+        Run::script(&counting("if n == 4: sys.exit('enough')")).call_event().workload("calls 100 forever"),
         expect![[r#"
         exit after 4
         --- stderr
@@ -127,15 +92,7 @@ fn by_sys_exit_with_a_text() {
 
 #[test]
 fn by_keyboard_interrupt_of_its_own() {
-    ends(
-        "if n == 4: raise KeyboardInterrupt",
-        "calls 100 forever",
-        &[],
-        expect![[r#"
-        exit after 4
-        --- status 0
-    "#]],
-    );
+    ends("if n == 4: raise KeyboardInterrupt", "calls 100 forever", End { calls: 4, status: 0 });
 }
 
 #[test]
@@ -143,51 +100,23 @@ fn by_sigint_after_what_was_recorded_is_delivered() {
     ends(
         "if n == 1: os.kill(os.getpid(), signal.SIGINT)",
         "calls 100 sleep-ms 200 signal 2 forever",
-        &[],
-        expect![[r#"
-            exit after 100
-            --- status 0
-        "#]],
+        End { calls: 100, status: 0 },
     );
 }
 
 #[test]
 fn by_sigterm() {
-    ends(
-        "if n == 5: os.kill(os.getpid(), signal.SIGTERM)",
-        "calls 5 forever",
-        &[],
-        expect![[r#"
-        exit after 5
-        --- status 143
-    "#]],
-    );
+    ends("if n == 5: os.kill(os.getpid(), signal.SIGTERM)", "calls 5 forever", End { calls: 5, status: 143 });
 }
 
 #[test]
 fn by_sighup() {
-    ends(
-        "if n == 5: os.kill(os.getpid(), signal.SIGHUP)",
-        "calls 5 forever",
-        &[],
-        expect![[r#"
-        exit after 5
-        --- status 129
-    "#]],
-    );
+    ends("if n == 5: os.kill(os.getpid(), signal.SIGHUP)", "calls 5 forever", End { calls: 5, status: 129 });
 }
 
 #[test]
 fn by_a_signal_while_nothing_happens() {
-    ends(
-        "pass",
-        "calls 3 sleep-ms 50 signal 15 forever",
-        &[],
-        expect![[r#"
-        exit after 3
-        --- status 143
-    "#]],
-    );
+    ends("pass", "calls 3 sleep-ms 50 signal 15 forever", End { calls: 3, status: 143 });
 }
 
 #[test]
@@ -202,12 +131,11 @@ fn by_the_end_of_the_attached_process() {
             .unwrap();
         let script = counting("pass") + "\ndef __interval__(): print('ready')\n";
         let run = Run::script(&script).call_event().options([option, &target.id().to_string(), "-i", "20"]);
-        let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let (child, mut lines) = run.start();
+        assert_eq!(lines.next().unwrap(), "ready");
         drop(target.stdin.take());
         target.wait().unwrap();
-        assert_eq!(lines.last().unwrap().unwrap(), "exit after 6");
+        assert_eq!(lines.last().unwrap(), "exit after 6");
         let outcome = finish(child, run.dir.path());
         assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
     }
@@ -347,13 +275,5 @@ def __exit__(): pass
 
 #[test]
 fn by_its_duration() {
-    ends(
-        "pass",
-        "calls 5 sleep-ms 600000",
-        &["--duration", "2s"],
-        expect![[r#"
-        exit after 5
-        --- status 0
-    "#]],
-    );
+    ends_with(&["--duration", "2s"], "pass", "calls 5 sleep-ms 600000", End { calls: 5, status: 0 });
 }

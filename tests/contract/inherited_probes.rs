@@ -99,13 +99,12 @@ fn threads_and_children_of_a_process_with_probes_are_counted() {
     let run = bearing();
     let program = Command::new(run.path("a b#/p")).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let run = run.options(["-p", &program.id().to_string()]);
-    let mut tracer = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "begun");
+    let (mut tracer, mut lines) = run.start();
+    assert_eq!(lines.next().unwrap(), "begun");
     let defined = definitions_of(tracer.id()).len();
     let ended = program.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "failures 0\n");
-    let counts: String = lines.map(|line| line.unwrap() + "\n").collect();
+    let counts: String = lines.map(|line| line + "\n").collect();
     assert!(tracer.wait().unwrap().success());
     assert_eq!(counts, BIRTHS);
     assert_eq!(defined, 3);

@@ -1,23 +1,14 @@
 //! Ctrl-C or SIGTERM, sent once, twice and three times; an ignored signal; the script's threads while no event happens.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Stdio},
-};
+use std::process::Child;
 
 use expect_test::expect;
 
 use crate::harness::{
     machine::{Need, needs},
-    script::{Run, check, finish},
+    script::{Run, check, finish, start},
     wait,
 };
-
-fn start(run: &Run) -> (Child, impl Iterator<Item = String>) {
-    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    (child, lines)
-}
 
 /// Sends a signal and waits until the process has received it. The kernel merges equal signals that are pending.
 fn send(child: &Child, signal: i32) {
@@ -50,93 +41,73 @@ def __sample__(event):
         except KeyboardInterrupt: print('caught', flush=True)
 ";
 
-#[test]
-fn a_second_ctrl_c_interrupts_a_callback_that_does_not_return() {
+/// Runs the script, and sends the signal twice when it has printed its first line. Returns the lines after it.
+#[track_caller]
+fn signalled_twice(script: &str, signal: i32, status: i32) -> Vec<String> {
     needs([Need::Tracefs]);
-    let run = Run::script(BUSY).call_event().workload("calls 3");
-    let (mut child, mut lines) = start(&run);
+    let run = Run::script(script).call_event().workload("calls 3");
+    let (mut child, mut lines) = run.start();
     assert_eq!(lines.next().unwrap(), "busy");
-    send(&child, libc::SIGINT);
+    send(&child, signal);
     // The first signal does not interrupt the callback.
     assert!(child.try_wait().unwrap().is_none());
-    send(&child, libc::SIGINT);
-    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+    send(&child, signal);
+    let lines = lines.collect();
     let outcome = finish(child, run.dir.path());
-    assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+    assert_eq!((outcome.complaints().as_str(), outcome.status), ("", status));
+    lines
+}
+
+#[test]
+fn a_second_ctrl_c_interrupts_a_callback_that_does_not_return() {
+    assert_eq!(signalled_twice(BUSY, libc::SIGINT, 0), ["exit"]);
+}
+
+/// A supervisor sends SIGTERM. A callback that does not return must not make perf-prof ignore it for ever.
+#[test]
+fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
+    assert_eq!(signalled_twice(BUSY, libc::SIGTERM, 128 + libc::SIGTERM), ["exit"]);
 }
 
 #[test]
 fn a_second_ctrl_c_interrupts_a_callback_that_sleeps() {
-    needs([Need::Tracefs]);
     let text = BUSY.replace("while True: pass", "import time; time.sleep(1000)");
-    let run = Run::script(&text).call_event().workload("calls 3");
-    let (child, mut lines) = start(&run);
-    assert_eq!(lines.next().unwrap(), "busy");
-    send(&child, libc::SIGINT);
-    send(&child, libc::SIGINT);
-    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
-    assert_eq!(finish(child, run.dir.path()).status, 0);
+    assert_eq!(signalled_twice(&text, libc::SIGINT, 0), ["exit"]);
 }
 
 #[test]
 fn a_callback_may_clean_up_when_it_is_interrupted() {
-    needs([Need::Tracefs]);
     // The signals may arrive right after the line is printed. So it is printed where the callback's cleanup already
     // applies.
     let text = BUSY.replace(
         "print('busy', flush=True)\n    while True: pass",
         "\n    try:\n        print('busy', flush=True)\n        while True: pass\n    finally: print('cleaned')",
     );
-    let run = Run::script(&text).call_event().workload("calls 3");
-    let (child, mut lines) = start(&run);
+    assert_eq!(signalled_twice(&text, libc::SIGINT, 0), ["cleaned", "exit"]);
+}
+
+#[track_caller]
+fn the_third_signal_ends_the_process(signal: i32) {
+    needs([Need::Tracefs]);
+    let run = Run::script(INSISTENT).call_event().workload("calls 3");
+    let (child, mut lines) = run.start();
     assert_eq!(lines.next().unwrap(), "busy");
-    send(&child, libc::SIGINT);
-    send(&child, libc::SIGINT);
-    assert_eq!(lines.collect::<Vec<_>>(), ["cleaned", "exit"]);
-    assert_eq!(finish(child, run.dir.path()).status, 0);
+    send(&child, signal);
+    send(&child, signal);
+    assert_eq!(lines.next().unwrap(), "caught");
+    send(&child, signal);
+    assert_eq!(lines.count(), 0);
+    assert_eq!(finish(child, run.dir.path()).status, 128 + signal);
 }
 
 #[test]
 fn a_third_ctrl_c_ends_the_process() {
-    needs([Need::Tracefs]);
-    let run = Run::script(INSISTENT).call_event().workload("calls 3");
-    let (child, mut lines) = start(&run);
-    assert_eq!(lines.next().unwrap(), "busy");
-    send(&child, libc::SIGINT);
-    send(&child, libc::SIGINT);
-    assert_eq!(lines.next().unwrap(), "caught");
-    send(&child, libc::SIGINT);
-    assert_eq!(lines.count(), 0);
-    assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGINT);
-}
-
-/// A supervisor sends SIGTERM. A callback that does not return must not make perf-prof ignore it for ever.
-#[test]
-fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
-    needs([Need::Tracefs]);
-    let run = Run::script(BUSY).call_event().workload("calls 3");
-    let (mut child, mut lines) = start(&run);
-    assert_eq!(lines.next().unwrap(), "busy");
-    send(&child, libc::SIGTERM);
-    assert!(child.try_wait().unwrap().is_none());
-    send(&child, libc::SIGTERM);
-    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
-    let outcome = finish(child, run.dir.path());
-    assert_eq!((outcome.status, outcome.complaints().as_str()), (128 + libc::SIGTERM, ""));
+    the_third_signal_ends_the_process(libc::SIGINT);
 }
 
 #[test]
 fn a_third_sigterm_ends_the_process() {
-    needs([Need::Tracefs]);
-    let run = Run::script(INSISTENT).call_event().workload("calls 3");
-    let (child, mut lines) = start(&run);
-    assert_eq!(lines.next().unwrap(), "busy");
-    send(&child, libc::SIGTERM);
-    send(&child, libc::SIGTERM);
-    assert_eq!(lines.next().unwrap(), "caught");
-    send(&child, libc::SIGTERM);
-    assert_eq!(lines.count(), 0);
-    assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGTERM);
+    the_third_signal_ends_the_process(libc::SIGTERM);
 }
 
 #[test]
@@ -153,7 +124,7 @@ def __sample__(event):
 def __exit__(): print('all' if n == 100000 else 'some')
 ";
     let run = Run::script(text).call_event().workload("calls 100000 forever");
-    let (child, mut lines) = start(&run);
+    let (child, mut lines) = run.start();
     assert_eq!(lines.next().unwrap(), "busy");
     send(&child, libc::SIGINT);
     send(&child, libc::SIGINT);
@@ -173,7 +144,7 @@ def __exit__():
     time.sleep(1000)
 ";
     let run = Run::script(text).call_event().workload("forever").options(["-i", "20"]);
-    let (child, mut lines) = start(&run);
+    let (child, mut lines) = run.start();
     assert_eq!(lines.next().unwrap(), "ready");
     send(&child, libc::SIGINT);
     assert!(lines.any(|line| line == "exit"));
@@ -194,9 +165,7 @@ fn start_ignoring(run: &Run, ignored: &'static [i32]) -> (Child, impl Iterator<I
             Ok(())
         });
     }
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    (child, lines)
+    start(&mut command)
 }
 
 #[test]

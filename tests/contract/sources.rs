@@ -253,12 +253,11 @@ def __exit__(): print('accesses', n)"
     );
     let run = Run::script(&script).event(format!("mem:{address}/8:w"));
     let run = run.options(["-p", &target.id().to_string(), "-i", "20"]);
-    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = lines.next().map(Result::unwrap);
+    let (child, mut lines) = run.start();
+    let first = lines.next();
     target.stdin.take().unwrap().write_all(b"x").unwrap();
     target.wait().unwrap();
-    let last = lines.last().map(Result::unwrap);
+    let last = lines.last();
     let outcome = finish(child, run.dir.path());
     assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
     assert_eq!((first.as_deref(), last.as_deref()), (Some("ready"), Some("accesses 1000")));

@@ -24,9 +24,8 @@ fn lines_come_at_once_through_a_pipe() {
     needs([Need::Tracefs]);
     // The workload never ends, so a line in a buffer would never be written.
     let run = Run::script("def __sample__(event): print('line')\n").call_event().workload("calls 1 forever");
-    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "line");
+    let (child, mut lines) = run.start();
+    assert_eq!(lines.next().unwrap(), "line");
     // SAFETY: sends a signal to a child that has not been waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(finish(child, run.dir.path()).status, 0);

@@ -3,6 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
+    io::{BufRead, BufReader},
     os::unix::{ffi::OsStrExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -179,6 +180,18 @@ impl Run {
         let child = self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         finish(child, self.dir.path())
     }
+
+    /// Starts the run. Returns its process, and the lines that it prints.
+    pub fn start(&self) -> (Child, impl Iterator<Item = String> + use<>) {
+        start(&mut self.command())
+    }
+}
+
+/// Starts a command. Returns its process, and the lines that it prints on stdout.
+pub fn start(command: &mut Command) -> (Child, impl Iterator<Item = String> + use<>) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    (child, lines)
 }
 
 /// Reads everything that a process prints until its end.
