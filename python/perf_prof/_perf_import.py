@@ -13,13 +13,22 @@ _NAMES = ("perf", "perf_live")
 
 
 class _Finder:
-    """Finds and loads the modules, as an entry of `sys.meta_path`."""
+    """Finds and loads the modules, as the first entry of `sys.meta_path`. Modules of the same names in a folder come
+    before those of this package."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if fullname not in _NAMES or path is not None:
             return None
-        from importlib.machinery import ModuleSpec
+        from importlib.machinery import ModuleSpec, PathFinder
 
+        if self._folder is not None:
+            beside = PathFinder.find_spec(fullname, [self._folder])
+            # A folder without __init__.py, such as tools/perf of the kernel, has no loader. It is not meant.
+            if beside is not None and beside.loader is not None:
+                return beside
         return ModuleSpec(fullname, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -32,11 +41,7 @@ class _Finder:
         sys.modules[module.__name__] = import_module(f"perf_prof.{module.__name__}")
 
 
-def install() -> None:
-    """Makes the modules importable. Installed modules of the same names, and modules beside the script, come first."""
-    sys.meta_path.append(_Finder())
-
-
-def use_own() -> None:
-    """Makes the modules importable, before all other modules of the same names."""
-    sys.meta_path.insert(0, _Finder())
+def install(folder: str | None = None) -> None:
+    """Makes the modules importable, before installed modules of the same names: those of perf may be too old for the
+    script. Only modules in the folder come first."""
+    sys.meta_path.insert(0, _Finder(folder))

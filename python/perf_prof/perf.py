@@ -329,7 +329,7 @@ def _run(argv: list[str]) -> None:
 
     if len(argv) < 2:
         sys.exit("usage: python -m perf_prof.perf FILE [ARGS]")
-    _perf_import.use_own()
+    _perf_import.install()
     script = argv[1]
     sys.argv[:] = argv[1:]
     sys.path[0] = os.path.dirname(os.path.realpath(script))

@@ -68,6 +68,20 @@ fn a_module_beside_the_script_is_preferred() {
     assert_eq!(printed(&folder, "import perf\nprint(perf.OWN)\n", &[]), "own\n");
 }
 
+/// perf's module of most distributions has no sessions.
+#[test]
+fn an_installed_module_of_perf_does_not_replace_the_package_s() {
+    needs([Need::Python]);
+    let (folder, installed) = (Folder::new(), Folder::new());
+    installed.write("perf.py", b"");
+    // The folder `perf` beside a script, as in the kernel's `tools/`, is no module either.
+    std::fs::create_dir(folder.path("perf")).unwrap();
+    let script =
+        folder.write("program.py", b"import perf\nimport perf_live\nprint(perf.__name__, perf_live.perf is perf)\n");
+    let output = perf_prof(&["script"]).arg(&script).env("PYTHONPATH", installed.path("")).output().unwrap();
+    assert_eq!(stdout(&output), "perf_prof.perf True\n", "{}", said(&output));
+}
+
 #[test]
 fn handlers_can_use_the_module() {
     needs([Need::Perf, Need::Tracefs, Need::Python]);

@@ -56,8 +56,9 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbos
         }
         let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
         sys.setattr("argv", argv)?;
-        make_perf_importable(py)?;
-        shared_folder::import_from(py, folder(&kind), verbosity)?;
+        let folder = folder(&kind);
+        make_perf_importable(py, &folder)?;
+        shared_folder::import_from(py, folder, verbosity)?;
         match &kind {
             Kind::Script(path) => run_file(py, path),
             Kind::Extension(path) => load_extension(py, path),
@@ -127,8 +128,9 @@ pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
             let sys = py.import("sys")?;
             py.import("importlib.machinery")?;
             sys.setattr("argv", [&[script], args].concat())?;
-            make_perf_importable(py)?;
-            shared_folder::import_from(py, folder(&Kind::Script(path.to_owned())), Verbosity::Quiet)?;
+            let folder = folder(&Kind::Script(path.to_owned()));
+            make_perf_importable(py, &folder)?;
+            shared_folder::import_from(py, folder, Verbosity::Quiet)?;
             let main = py.import("__main__")?;
             main.setattr("__file__", path.as_os_str())?;
             main.setattr("__cached__", py.None())?;
@@ -146,11 +148,11 @@ pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
     })
 }
 
-/// Makes `import perf` find the module of the package. If other users can write to the script's folder, this function
-/// must be called before the folder is added to `sys.meta_path`: the module of the package is then preferred to a file
-/// in the folder.
-fn make_perf_importable(py: Python<'_>) -> PyResult<()> {
-    py.import("perf_prof._perf_import")?.call_method0("install").map(drop)
+/// Makes `import perf` find the module of the package, also if perf's own is installed. Only a module in the script's
+/// folder is preferred, if no other user can write there.
+fn make_perf_importable(py: Python<'_>, folder: &Path) -> PyResult<()> {
+    let folder = (!writers::others_can_change(folder)).then_some(folder.as_os_str());
+    py.import("perf_prof._perf_import")?.call_method1("install", (folder,)).map(drop)
 }
 
 /// Prints the traceback of a script that raised an exception while it was loaded. Returns the error.
