@@ -58,6 +58,10 @@ fn a_script_of_both_generations_fails() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("has the handler sched__sched_switch(") && text.contains("docs/perf-module.md"), "{text}");
     assert!(!text.contains("ran"), "{text}");
+    let output = run(&folder, "print('ran')\nimport perf\ndef process_event(param_dict): print('called')\n", &[]);
+    let text = said(&output);
+    assert_eq!((output.status.code(), text.contains("ran")), (Some(2), false), "{text}");
+    assert!(text.contains("has the function process_event(), which it does not use itself"), "{text}");
 }
 
 #[test]

@@ -171,11 +171,11 @@ fn is_program(script: &OsStr) -> Result<bool, Failure> {
         Generation::Program => Ok(true),
         Generation::Mixed(what) => Err(Failure::Usage(
             format!(
-                "{} imports perf, and so opens its events itself, but it also {what}: perf calls such handlers only in \
-                 scripts without `import perf`",
+                "{} imports perf, and so opens its events itself, but it also {what}: perf calls functions by their \
+                 names only in scripts without `import perf`",
                 script.display()
             ),
-            "move the handlers to a callback of perf.session(), or do without `import perf`: docs/perf-module.md"
+            "call such functions from a callback of perf.session(), or do without `import perf`: docs/perf-module.md"
                 .into(),
         )),
     }

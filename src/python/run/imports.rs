@@ -18,6 +18,9 @@ pub enum Generation {
 const OLD_MODULES: [&str; 2] = ["perf_trace_context", "EventClass"];
 /// The second parameter of functions that the older interface calls with tracepoints.
 const OLD_PARAMETER: &str = "context";
+/// Other functions that the older interface calls by their names, and the start of the names of those for counts.
+const OLD_FUNCTIONS: [&str; 4] = ["trace_begin", "trace_end", "trace_unhandled", "process_event"];
+const OLD_COUNTS: &str = "stat__";
 
 /// Returns the interface for which a script was written. `source` is the text of the script.
 pub fn generation(source: &str) -> Generation {
@@ -27,10 +30,13 @@ pub fn generation(source: &str) -> Generation {
         return Generation::Handlers;
     }
     if let Some(module) = imported.iter().find(|module| OLD_MODULES.contains(module)) {
-        return Generation::Mixed(format!("imports {module}"));
+        return Generation::Mixed(format!("imports {module}, which belongs to perf's older interface"));
     }
-    match statements.iter().find_map(|statement| old_handler(statement)) {
-        Some(function) => Generation::Mixed(format!("has the handler {function}(event_name, context, ...)")),
+    if let Some(function) = statements.iter().find_map(|statement| old_handler(statement)) {
+        return Generation::Mixed(format!("has the handler {function}(event_name, context, ...)"));
+    }
+    match unused_function(&statements) {
+        Some(function) => Generation::Mixed(format!("has the function {function}(), which it does not use itself")),
         None => Generation::Program,
     }
 }
@@ -48,14 +54,34 @@ fn imports(statement: &str) -> Vec<&str> {
     }
 }
 
+/// Returns the name and the parameters of the function that a statement defines at the top level.
+fn function(statement: &str) -> Option<(&str, &str)> {
+    let (name, parameters) = statement.trim_start_matches(['\n', '\r']).strip_prefix("def ")?.split_once('(')?;
+    Some((name.trim(), parameters))
+}
+
+/// Returns the name of a function at the top level that has a name of the older interface, and that the script does not
+/// use. Ported scripts keep such names, but call the functions, pass them to a session, or decorate them.
+fn unused_function(statements: &[String]) -> Option<&str> {
+    let is_word = |of: char| of.is_alphanumeric() || of == '_';
+    let times =
+        |name: &str| statements.iter().flat_map(|of| of.split(|of| !is_word(of))).filter(|of| *of == name).count();
+    statements.iter().enumerate().find_map(|(index, statement)| {
+        let (name, _) = function(statement)?;
+        let is_old = OLD_FUNCTIONS.contains(&name) || name.starts_with(OLD_COUNTS);
+        let decorated = index > 0 && statements[index - 1].trim_start().starts_with('@');
+        (is_old && !decorated && times(name) == 1).then_some(name)
+    })
+}
+
 /// Returns the name of the function that a statement defines at the top level, if its parameters are those of the older
 /// interface: `(event_name, context, ...)`.
 fn old_handler(statement: &str) -> Option<&str> {
-    let (name, parameters) = statement.trim_start_matches(['\n', '\r']).strip_prefix("def ")?.split_once('(')?;
+    let (name, parameters) = function(statement)?;
     let parameters: Vec<&str> = parameters.split(',').map(|name| name.trim_matches([' ', '\t', ')'])).collect();
     let has_old = parameters.get(1) == Some(&OLD_PARAMETER);
     let looks_old = name.contains("__") && !name.starts_with("__") && parameters.len() >= 8;
-    (has_old || looks_old).then_some(name.trim())
+    (has_old || looks_old).then_some(name)
 }
 
 /// Returns the simple statements, and the first lines of the compound statements. Strings and comments are removed.
@@ -161,10 +187,20 @@ mod tests {
         assert!(mixed(handler).contains("sched__sched_switch"));
         assert!(mixed("def trace_unhandled(event_name, context, event_fields_dict):\n").contains("trace_unhandled"));
         assert!(mixed("def a__b(a, b, c, d, e, f, g, h, *rest): pass\n").contains("a__b"));
+        for (name, parameters) in [("process_event", "d"), ("trace_begin", ""), ("trace_end", ""), ("stat__x", "time")]
+        {
+            let unused = format!("# {name}\ndef {name}({parameters}):\n    '{name}'\n");
+            assert_eq!(mixed(&unused), format!("has the function {name}(), which it does not use itself"));
+        }
         // Scripts that were ported to `import perf` keep the names of their functions.
-        let ported =
-            "import perf\ndef irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ndef __init__(self, a, b): 0\n";
-        assert_eq!(generation(ported), Generation::Program);
+        for ported in [
+            "def irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ndef __init__(self, a, b): 0\ntrace_begin()\n",
+            "def process_event(sample): pass\nif True:\n    s = perf.session(perf.data(), sample=process_event)\n",
+            "@register\ndef process_event(sample): pass\n",
+            "class A:\n    def process_event(self, sample): pass\n",
+        ] {
+            assert_eq!(generation(&format!("import perf\n{ported}")), Generation::Program, "{ported}");
+        }
         // The classes of ported scripts also keep words of the older interface.
         let class = "import perf\nclass Headers:\n    def __init__(self, context, common_cpu, common_secs): pass\n";
         assert_eq!(generation(class), Generation::Program);
