@@ -141,3 +141,14 @@ for call in (perf.metrics, lambda: perf.parse_metrics('IPC'), lambda: perf.sysca
     assert!(lines[7].starts_with("NotImplementedError perf.parse_metrics()"), "{printed}");
     assert_eq!(lines[8], "ValueError Failed to find syscall nothing");
 }
+
+#[test]
+fn perf_prof_python_says_how_a_program_is_run() {
+    needs([Need::EmbeddedPython]);
+    let folder = Folder::new();
+    let script = folder.write("program.py", b"import perf\n");
+    let output = perf_prof(&["python"]).arg(&script).output().unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains(&format!("`perf-prof script {}`", script.display())), "{text}");
+}

@@ -1,10 +1,14 @@
 //! Makes the plan of a script run from the options and the split arguments. Refuses options that cannot be combined.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
 
 use perf_prof_capture::OwnThreads;
 use perf_prof_format::spec::{EventSpec, SpecError};
 use perf_prof_python::run::{
+    imports::{Generation, generation_of},
     inputs::{PatternError, expand},
     plan::{Dialect, Module, ScriptPlan},
 };
@@ -25,10 +29,14 @@ use crate::{
 
 /// Returns the error for a command line without events.
 fn no_event(module: Option<&OsStr>) -> ScriptPlanError {
-    let Some(script) = module.filter(|module| first_line::is_of_perf_prof(module)) else {
-        return ScriptPlanError::NoEvent;
-    };
+    let Some(script) = module else { return ScriptPlanError::NoEvent };
     let name = script.to_string_lossy().into_owned();
+    if !first_line::is_of_perf_prof(script) {
+        return match generation_of(Path::new(script)) {
+            Some(Generation::Program) => ScriptPlanError::NoEventForProgram(name, shell_quote(script)),
+            _ => ScriptPlanError::NoEvent,
+        };
+    }
     let path = if name.contains('/') { name.clone() } else { format!("./{name}") };
     ScriptPlanError::NoEventBesideFirstLine(name, shell_quote(&path))
 }
@@ -45,6 +53,9 @@ pub enum ScriptPlanError {
     /// No `-e` on the command line. The script's first line has `-e`.
     #[error("no event selected; to use the events in the first line of {0}, start the script itself: `{1}`")]
     NoEventBesideFirstLine(String, String),
+    /// No `-e` on the command line. The script imports perf's Python module.
+    #[error("no event selected; use -e, or, if {0} opens its events itself by `import perf`: `perf-prof script {1}`")]
+    NoEventForProgram(String, String),
     /// There is no script.
     #[error(
         "no script: give a script after the options, for example `perf-prof python {0} script.py`; write `help` \

@@ -15,7 +15,7 @@ use perf_prof_events::{event::Chains, template::FieldSigns};
 use perf_prof_format::spec::{CallGraph, RingSize, parse_pages};
 use perf_prof_python::run::{
     self,
-    imports::{Generation, generation},
+    imports::{Generation, generation_of},
     plan::{Dialect, Module, OnError, PerfScriptOptions, ScriptPlan, Signs},
     program::ProgramPlan,
 };
@@ -160,13 +160,8 @@ fn is_recording(path: &Path) -> bool {
 /// Returns whether a script imports perf's Python module. Such a script opens its events itself. Fails if the script
 /// also has handlers for `perf script`.
 fn is_program(script: &OsStr) -> Result<bool, Failure> {
-    let mut source = Vec::new();
     // If the file cannot be read, the code that runs the script reports the error.
-    let read = open_regular(Path::new(script)).map(|file| file.take(LARGEST_SCRIPT).read_to_end(&mut source));
-    if !matches!(read, Ok(Ok(_))) {
-        return Ok(false);
-    }
-    match generation(&String::from_utf8_lossy(&source)) {
+    match generation_of(Path::new(script)).unwrap_or(Generation::Handlers) {
         Generation::Handlers => Ok(false),
         Generation::Program => Ok(true),
         Generation::Mixed(what) => Err(Failure::Usage(
@@ -180,9 +175,6 @@ fn is_program(script: &OsStr) -> Result<bool, Failure> {
         )),
     }
 }
-
-/// The largest part of a script that is searched for imports, in bytes.
-const LARGEST_SCRIPT: u64 = 16 << 20;
 
 fn opens_its_events(script: &OsStr, option: &str) -> Failure {
     usage(format!(

@@ -1,7 +1,9 @@
 //! Finds out, without running a script, whether it imports perf's Python module (`import perf`). Also finds signs of
 //! perf's older interface, whose functions `perf script` calls.
 
-use std::iter::Peekable;
+use std::{io::Read, iter::Peekable, path::Path};
+
+use perf_prof_system::file::open_regular;
 
 /// The interface of perf for which a script was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +24,18 @@ const OLD_PARAMETER: &str = "context";
 const OLD_FUNCTIONS: [&str; 4] = ["trace_begin", "trace_end", "trace_unhandled", "process_event"];
 const OLD_COUNTS: &str = "stat__";
 
+/// The largest part of a script that is searched for imports, in bytes.
+const LARGEST_SCRIPT: u64 = 16 << 20;
+
+/// Returns the interface for which the script at `path` was written. Returns `None` if the file cannot be read.
+pub fn generation_of(path: &Path) -> Option<Generation> {
+    let mut source = Vec::new();
+    open_regular(path).ok()?.take(LARGEST_SCRIPT).read_to_end(&mut source).ok()?;
+    Some(generation(&String::from_utf8_lossy(&source)))
+}
+
 /// Returns the interface for which a script was written. `source` is the text of the script.
-pub fn generation(source: &str) -> Generation {
+fn generation(source: &str) -> Generation {
     let statements = statements(source.trim_start_matches('\u{feff}'));
     let imported: Vec<&str> = statements.iter().flat_map(|statement| imports(statement)).collect();
     if !imported.iter().any(|module| ["perf", "perf_live"].contains(module)) {
