@@ -190,22 +190,39 @@ _MACHINES = {
 
 
 def _machine(elf_machine: int | None) -> str | None:
-    return None if elf_machine is None else _MACHINES.get(elf_machine, "unknown")
+    # Numbers that are not of a machine stand for this one, as in perf.
+    return None if elf_machine is None or not 0 < elf_machine < 1 << 16 else _MACHINES.get(elf_machine, "unknown")
 
 
-def syscall_name(id: int, *, elf_machine: int | None = None) -> str | None:
+def syscall_name(id: int, elf_machine: int | None = None) -> str | None:
     """Returns the name of a system call of this machine, or of the machine with this e_machine in ELF files (62 for
     x86-64). Returns None if no system call has the number."""
     return _native.syscall_of_machine(id, _machine(elf_machine))
 
 
-def syscall_id(name: str, *, elf_machine: int | None = None) -> int:
+def syscall_id(name: str, elf_machine: int | None = None) -> int:
     """Returns the number of a system call of this machine, or of the machine with this e_machine in ELF files. Raises
     ValueError if there is no such system call."""
     number = _native.syscall_nr_of_machine(name, _machine(elf_machine))
     if number is None:
         raise ValueError(f"Failed to find syscall {name}")
     return number
+
+
+# The machines with other error numbers than all others: SPARC, MIPS, PA-RISC, SPARC V9 and Alpha.
+_OTHER_ERRORS = (2, 8, 15, 43, 36902)
+# The names in the kernel's include/uapi/asm-generic/errno.h, where Python has another name of the number.
+_ERRORS = {35: "EDEADLK", 95: "EOPNOTSUPP"}
+
+
+def arch_strerrno(err: int, elf_machine: int | None = None) -> str | None:
+    """Returns the name of an error number, which may be negative: 'ENOENT'. Returns None if it has none, and for machines
+    with other numbers than most: SPARC, MIPS, PA-RISC and Alpha."""
+    if elf_machine in _OTHER_ERRORS:
+        return None
+    from errno import errorcode
+
+    return _ERRORS.get(abs(err)) or errorcode.get(abs(err))
 
 
 _DEVICES = "/sys/bus/event_source/devices"

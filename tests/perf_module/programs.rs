@@ -108,7 +108,9 @@ import os, sys
 import perf
 os.environ['PERF_CONFIG'] = sys.argv[1]
 print(perf.config_get('colors.top'), perf.config_get('ui.show-headers'), perf.config_get('ui.other'))
-print(perf.syscall_name(1, elf_machine=183), perf.syscall_name(99999), perf.syscall_id('read', elf_machine=62))
+print(perf.syscall_name(1, elf_machine=183), perf.syscall_name(99999), perf.syscall_id('read', 62))
+print(perf.syscall_name(0, 183), perf.syscall_name(0, 0) == perf.syscall_name(0), perf.arch_strerrno(-2), perf.arch_strerrno(95, 183),
+    perf.arch_strerrno(35, 0), perf.arch_strerrno(35, 8), perf.arch_strerrno(512))
 print(len(perf.cpu_map()) == os.cpu_count(), list(perf.cpu_map('0-2,5')), list(perf.thread_map()), list(perf.thread_map(tid=7)))
 print(os.getpid() in perf.thread_map(os.getpid()), 'software' in map(str, perf.pmus()))
 print(perf.tracepoint('sched', 'sched_switch') > 0, perf.tracepoint('sched', 'no'))
@@ -123,10 +125,11 @@ for call in (perf.metrics, lambda: perf.parse_metrics('IPC'), lambda: perf.sysca
     let printed = printed(&folder, script, &[&config]);
     let lines: Vec<&str> = printed.lines().collect();
     assert_eq!(
-        lines[..6],
+        lines[..7],
         [
             "red, default true None",
             "io_destroy None 0",
+            "io_setup True ENOENT EOPNOTSUPP EDEADLK None None",
             "True [0, 1, 2, 5] [-1] [7]",
             "True True",
             "True -1",
@@ -135,11 +138,11 @@ for call in (perf.metrics, lambda: perf.parse_metrics('IPC'), lambda: perf.sysca
         "{printed}"
     );
     assert!(
-        lines[6].starts_with("NotImplementedError perf.metrics(): perf-prof has no tables of the events"),
+        lines[7].starts_with("NotImplementedError perf.metrics(): perf-prof has no tables of the events"),
         "{printed}"
     );
-    assert!(lines[7].starts_with("NotImplementedError perf.parse_metrics()"), "{printed}");
-    assert_eq!(lines[8], "ValueError Failed to find syscall nothing");
+    assert!(lines[8].starts_with("NotImplementedError perf.parse_metrics()"), "{printed}");
+    assert_eq!(lines[9], "ValueError Failed to find syscall nothing");
 }
 
 #[test]
