@@ -37,6 +37,10 @@ class evlist:
     """
 
     def __init__(self, cpus: cpu_map, threads: thread_map) -> None:
+        if not isinstance(cpus, cpu_map):
+            raise TypeError(f"cpus must be a perf.cpu_map, not {type(cpus).__name__}")
+        if not isinstance(threads, thread_map):
+            raise TypeError(f"threads must be a perf.thread_map, not {type(threads).__name__}")
         self._maps: tuple[_Map, _Map] = (cpus, threads)
         self._events: list[evsel] = []
         self._rings: PerfRings | None = None
@@ -179,8 +183,9 @@ def parse_events(
         parsed = _native.parse_perf_events(event_string)
     except ValueError as error:
         raise OSError(22, str(error)) from error
-    every = _copy(thread_map, _Map((-1,)))
-    made = evlist(cpus or (cpu_map() if threads is None else _copy(cpu_map, _Map((-1,)))), threads or every)
+    if cpus is None:
+        cpus = cpu_map() if threads is None else _copy(cpu_map, _Map((-1,)))
+    made = evlist(cpus, _copy(thread_map, _Map((-1,))) if threads is None else threads)
     for name, attr, filter, tracepoint in parsed:
         of = evsel._of_attr(name, attr, [])
         of._filter, of._tracepoint = filter, tracepoint

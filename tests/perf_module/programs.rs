@@ -146,6 +146,29 @@ for call in (perf.metrics, lambda: perf.parse_metrics('IPC'), lambda: perf.sysca
 }
 
 #[test]
+fn other_objects_than_maps_are_refused() {
+    needs([Need::Tracefs, Need::Python]);
+    let script = "
+import perf
+maps = perf.cpu_map(), perf.thread_map()
+for of in ({'cpus': 3}, {'threads': 0}, {'threads': maps[0]}):
+    try:
+        perf.parse_events('task-clock', **of)
+    except TypeError as error:
+        print(error)
+try:
+    perf.evlist(*reversed(maps))
+except TypeError as error:
+    print(error)
+";
+    let no_map = "threads must be a perf.thread_map, not";
+    let expected = format!(
+        "cpus must be a perf.cpu_map, not int\n{no_map} int\n{no_map} cpu_map\ncpus must be a perf.cpu_map, not thread_map\n"
+    );
+    assert_eq!(printed(&Folder::new(), script, &[]), expected);
+}
+
+#[test]
 fn perf_prof_python_says_how_a_program_is_run() {
     needs([Need::EmbeddedPython]);
     let folder = Folder::new();
