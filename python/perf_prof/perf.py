@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 else:
     sample_event = _native.perf_sample_event()
 
+# What other files define belongs to this module, so that help(perf) shows it.
+for _public in (counts_values, cpu_map, evlist, evsel, parse_events, thread_map, tracepoint, *_CLASSES.values()):
+    _public.__module__ = __name__
+
 
 class data:
     """A recording: its path, '-' for standard input, or the descriptor of a pipe."""

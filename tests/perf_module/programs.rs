@@ -169,6 +169,16 @@ except TypeError as error:
 }
 
 #[test]
+fn help_shows_the_classes_for_live_events_too() {
+    needs([Need::Python]);
+    let text = printed(&Folder::new(), "import perf\nhelp(perf)\n", &[]);
+    for name in ["session", "sample_event", "evlist", "evsel", "cpu_map", "counts_values", "comm_event", "stat_event"] {
+        assert!(text.contains(&format!("    class {name}(")), "{name}: {text}");
+    }
+    assert!(text.contains("\n    parse_events(") && text.contains("\n    tracepoint("), "{text}");
+}
+
+#[test]
 fn perf_prof_python_says_how_a_program_is_run() {
     needs([Need::EmbeddedPython]);
     let folder = Folder::new();
