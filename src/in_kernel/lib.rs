@@ -33,7 +33,8 @@
 //!   their events do with open spans: `lower/span/step.rs`; texts of numbers, such as names of system calls:
 //!   `lower/named.rs`
 //! * system calls that are paired and written only if they pass the filter: the tests: `lower/span/pairs.rs`; the programs:
-//!   `span/pairs/mod.rs`; their strings: `span/pairs/strings.rs`; loading: `load/pairs.rs`
+//!   `span/pairs/mod.rs`; their strings and frames of interpreters: `span/pairs/strings.rs`; the kernel's frames in their call
+//!   chains: `span/pairs/kernel_frames.rs`; loading: `load/pairs.rs`
 //! * the open spans of tasks, and what events of the scheduler do with them: `span/in_place.rs`; how events that a program
 //!   missed are found: `span/witness.rs`, `span/chain.rs`; which tasks' spans are added: `span/tasks.rs`
 //! * why a declaration cannot be compiled, and is added up in perf-prof: `lower/unsuited.rs`

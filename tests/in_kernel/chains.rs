@@ -201,3 +201,37 @@ fn chains_that_perf_prof_unwinds_stay_there() {
     let said = said(&run("auto", &args, &calls(&folder.path(""), 1)));
     assert!(said.contains(&format!("{CALL}: in perf-prof, because perf-prof unwinds its call chains")), "{said}");
 }
+
+/// Prints the call chain of each call without the frame that chains contain only while the tracepoint has several users. In a chain that
+/// is cut off, it replaces the outermost frame, so repeated frames are left out there.
+const CHAINS: &str = r#"
+def syscall(e):
+    frames = [(frame["symbol"], frame["dso"]) for frame in e._callchain]
+    left_out = ("__traceiter_", "down") if len(frames) == 127 else "__traceiter_"
+    print(e.name, *(frame for frame in frames if not frame[0].startswith(left_out)))
+"#;
+
+#[test]
+fn chains_of_calls_that_are_paired_in_the_kernel_are_those_of_samples() {
+    needs_bpf();
+    let folder = Folder::new();
+    let work = calls(&folder.path(""), 2);
+    let of_kernel_and_program = ["syscall_trace_enter", "do_syscall_64", "leaf", "first", "second"];
+    for (event, options, expected) in [
+        ("syscall/name=getppid,stack/", &[][..], &of_kernel_and_program[..]),
+        ("syscall/name=getppid,stack=both/", &[], &of_kernel_and_program),
+        ("syscall/name=getppid,stack=end/", &[], &of_kernel_and_program[1..]),
+        ("syscall/name=getppid/", &["-g"], &of_kernel_and_program[..2]),
+        ("syscall/name=getppid,stack/", &["--no-kernel-callchain"], &of_kernel_and_program[2..]),
+        ("syscall/name=getppid,str,stack/", &["--call-graph", "dwarf"], &of_kernel_and_program),
+    ] {
+        let [kernel, samples] = ["always", "never"].map(|when| {
+            let run = Run::script(CHAINS).event(event).options(["--in-kernel", when, "--order", "-q"]).options(options);
+            run.exec(&work).run()
+        });
+        assert_eq!((&*kernel.stderr, &kernel.stdout), ("", &samples.stdout), "{event} {options:?}");
+        assert_eq!(kernel.stdout.lines().count(), 40, "{event} {options:?}: {}", kernel.stdout);
+        let missing: Vec<_> = expected.iter().filter(|name| !kernel.stdout.contains(**name)).collect();
+        assert!(missing.is_empty(), "{event} {options:?}: {missing:?} {}", kernel.stdout);
+    }
+}

@@ -250,7 +250,7 @@ fn what_needs_samples_says_why() {
         run.workload("exit 0").run().stderr
     };
     for (event, options, expected) in [
-        ("syscall", &["-g"][..], "its samples have more than a program can write, such as call chains"),
+        ("syscall", &["--all-cgroups"][..], "its samples have cgroups"),
         ("syscall", &["--record", "r.data"], "it is recorded"),
         ("syscall", &["--sampling-limit", "100"], "the number of samples is limited"),
     ] {

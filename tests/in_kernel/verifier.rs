@@ -30,8 +30,8 @@ use perf_prof_in_kernel::{
     paths::{NumberIterator, PATHS_BYTES, PathTypes},
     select::{EventRegisters, Own, Selection, TaskIds, fork_program, removal_program, start_program},
     span::{
-        GAP_BYTES, Hook, KEPT_STRING_BYTES, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan,
-        SpanCounters, SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
+        GAP_BYTES, Hook, KEPT_STRING_BYTES, KernelFrames, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput,
+        SelectedSpan, SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
     },
     strings::{KernelTypes, StringProgram, UNREAD_BYTES, frames_program, probe_program, string_program},
     table::{Shape, chain, table_program},
@@ -101,7 +101,7 @@ impl Maps {
         Maps {
             tables: Map::new(&array(MapType::ArrayOfMaps, Some(&table))).unwrap(),
             open: Map::new(&MapDefinition { key_size: open.0, value_size: open.1, ..hash }).unwrap(),
-            counters: CounterPage::new("counters", SpanCounters::ALL_WORDS).unwrap(),
+            counters: CounterPage::new("counters", KernelFrames::ALL_WORDS).unwrap(),
             tasks: Map::new(&MapDefinition { key_size: 4, value_size: 1, ..hash }).unwrap(),
             cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
             record: Map::new(&MapDefinition { value_size: record_bytes, ..array(MapType::PerCpuArray, None) }).unwrap(),
@@ -295,6 +295,9 @@ fn span(selector: &str, formats: &FormatCollection) -> (Span, EventType) {
         if selector.contains("str") {
             format = Arc::new(format.with_strings(&[ARGUMENTS.to_owned()]).unwrap());
         }
+        if selector.contains("stack") {
+            format = Arc::new(format.with_interpreter_frames().unwrap().unwrap());
+        }
         let format = Format::Tracepoint(format);
         match inputs.iter_mut().find(|(known, _)| known.name() == format.name()) {
             Some((_, rules)) => rules.push(at),
@@ -460,6 +463,8 @@ fn the_verifier_accepts_the_programs_that_write_pairs() {
         "syscall",
         "syscall/str/",
         "syscall/min=1s/",
+        "syscall/min=1s,stack/",
+        "syscall/str,stack/",
         "syscall/min=10us,name=read|openat,comm=bash,failed,str/",
         "syscall/ret < 0 && duration > 5 && name != openat/",
     ] {
@@ -470,9 +475,16 @@ fn the_verifier_accepts_the_programs_that_write_pairs() {
                 Filter::parse("id != 3", format.inputs[input].format.tracepoint().unwrap()).unwrap()
             };
             let filters = [filter(0), filter(1)];
-            let selected = SelectedCalls { span: &span, event: &event, filters: filters.each_ref().map(Some) };
-            for types in path_types() {
-                let programs = pair_programs(selected, selection, types.as_ref()).unwrap();
+            let (filters, kernel_frames) = (filters.each_ref().map(Some), KernelFrames::Noted);
+            let selected = SelectedCalls { span: &span, event: &event, filters, kernel_frames };
+            // Without the iterator, the loops over names and frames are too much for the verifier. Then there are no paths.
+            let is_too_much = |types: &Option<PathTypes>| {
+                selector == "syscall/str,stack/" && types.is_some_and(|types| types.iterator.is_none())
+            };
+            for types in path_types().into_iter().filter(|types| !is_too_much(types)) {
+                let iterator = types.and_then(|types| types.iterator);
+                let types = KernelTypes { paths: types.as_ref(), iterator, registers: None };
+                let programs = pair_programs(selected, selection, types).unwrap();
                 let PairPrograms { begin, end, exit, open_bytes, record_bytes } = programs;
                 let maps = Maps::with_record(None, open_bytes, record_bytes.unwrap_or(8));
                 [begin, end, exit].iter().for_each(|program| maps.load_raw(program, selector));

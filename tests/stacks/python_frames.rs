@@ -84,6 +84,11 @@ const CALL: &str = "syscalls:sys_enter_getppid";
 /// program writes about them.
 #[track_caller]
 fn seen_and_truth(python: &Path, event: &str, program: &str) -> (Vec<Seen>, String) {
+    seen_with(python, event, &[], program)
+}
+
+#[track_caller]
+fn seen_with(python: &Path, event: &str, options: &[&str], program: &str) -> (Vec<Seen>, String) {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let [script, truth, done, ready] = ["frames_of_getppid.py", "truth", "done", "ready"].map(path);
@@ -91,7 +96,7 @@ fn seen_and_truth(python: &Path, event: &str, program: &str) -> (Vec<Seen>, Stri
     let python_path = python.display().to_string();
     let of_events = ["--order", "--python-frames=only", "-e", event, &script, &done, &ready];
     let command = ["--exec", &python_path, program, &truth, &done, &ready];
-    let args = [&["python"][..], &of_events, &command].concat();
+    let args = [&["python"][..], options, &of_events, &command].concat();
     let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let seen = |line: &str| {
@@ -104,7 +109,12 @@ fn seen_and_truth(python: &Path, event: &str, program: &str) -> (Vec<Seen>, Stri
 /// Checks that the stacks at an event of the calls of getppid() are those of faulthandler.
 #[track_caller]
 pub(super) fn check(python: &Path, event: &str) {
-    let (seen, truth) = seen_and_truth(python, event, PROGRAM);
+    check_with(python, event, &[]);
+}
+
+#[track_caller]
+fn check_with(python: &Path, event: &str, options: &[&str]) {
+    let (seen, truth) = seen_with(python, event, options, PROGRAM);
     let truth = stacks_of_faulthandler(&truth);
     assert!(truth.len() > 500, "{}: {}", python.display(), truth.len());
     let differ = truth.iter().zip(&seen).map(|(truth, seen)| (truth, &seen.stack)).find(|(truth, seen)| truth != seen);
@@ -119,6 +129,15 @@ fn functions_and_lines_of_python_are_those_of_faulthandler() {
         skip(Need::Python, "there is no CPython 3.11 to 3.15");
     }
     found.values().for_each(|python| check(python, CALL));
+}
+
+#[test]
+fn calls_that_are_paired_in_the_kernel_have_functions_and_lines() {
+    needs([Need::Bpf, Need::Python]);
+    for python in interpreters().values() {
+        check_with(python, "syscall/name=getppid,stack/", &["--in-kernel", "always"]);
+        check_with(python, "syscall/name=getppid,str,stack=end/", &["--in-kernel", "always"]);
+    }
 }
 
 #[test]

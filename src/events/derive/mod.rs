@@ -12,7 +12,7 @@ mod span;
 use std::sync::Arc;
 
 pub use self::{
-    pair::{PairLayout, PairSplitter},
+    pair::{PairChain, PairLayout, PairSplitter, ProgramFrames},
     sink::{Derivations, DerivingSink, Losses},
     span::{Action, Change, Filters, Keep, KeyPart, KeyPlan, Presence, Span, SpanError, SpanRule, Step},
 };

@@ -40,8 +40,8 @@ struct Started {
     /// The index of its event type.
     event: usize,
     derivation: Box<dyn Derivation>,
-    /// Splits the input records, if BPF programs have paired them.
-    pairs: Option<PairSplitter>,
+    /// Splits the input records, if BPF programs have paired them. The context names the kernel's functions.
+    pairs: Option<(PairSplitter, Arc<Context>)>,
 }
 
 impl Started {
@@ -50,10 +50,13 @@ impl Started {
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         match &mut self.pairs {
             None => self.derivation.sample(input, record, emit),
-            Some(pairs) => match pairs.split(record) {
-                Some([begin, end]) => self.derivation.pair(begin, end, emit),
-                None => Flow::Continue(()),
-            },
+            Some((pairs, context)) => {
+                pairs.leave_out_programs(context);
+                match pairs.split(record) {
+                    Some([begin, end]) => self.derivation.pair(begin, end, emit),
+                    None => Flow::Continue(()),
+                }
+            }
         }
     }
 }
@@ -215,10 +218,15 @@ impl<'a> DerivingSink<'a> {
 
     /// Makes some derived events take paired records as their input. Each splitter comes with the index of its derived
     /// event.
-    pub fn with_pairs(mut self, pairs: impl IntoIterator<Item = (usize, PairSplitter)>) -> Self {
+    pub fn with_pairs(
+        mut self,
+        pairs: impl IntoIterator<Item = (usize, PairSplitter)>,
+        context: &Arc<Context>,
+    ) -> Self {
         for (event, splitter) in pairs {
-            let mut started = self.derivations.0.iter_mut();
-            started.find(|started| started.event == event).into_iter().for_each(|of| of.pairs = Some(splitter.clone()));
+            if let Some(started) = self.derivations.0.iter_mut().find(|started| started.event == event) {
+                started.pairs = Some((splitter, context.clone()));
+            }
         }
         self
     }

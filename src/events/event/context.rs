@@ -242,9 +242,9 @@ impl Context {
         self.frame_limit
     }
 
-    /// Returns the maximum length of call chains of events without a maximum of their own: `kernel.perf_event_max_stack` at
-    /// the start of the run.
-    pub(super) fn max_stack(&self) -> usize {
+    /// Returns the maximum length of call chains of events that set none: `kernel.perf_event_max_stack` at the start of the
+    /// run.
+    pub(crate) fn max_stack(&self) -> usize {
         self.max_stack
     }
 

@@ -168,6 +168,12 @@ impl SampleLayout {
         raw.get(4..)?.get(..size)
     }
 
+    /// Returns the offset after the last member of fixed size.
+    #[inline]
+    pub fn fixed_end(&self) -> usize {
+        self.fixed_end.into()
+    }
+
     /// Returns the offset of the raw data if it is the same in every record. Otherwise, if a member of variable size
     /// comes before the raw data, returns `None`.
     #[inline]

@@ -20,7 +20,7 @@ use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, 
 /// How many words the stack, the longest record, the counters and all rows take.
 const STACK: usize = 64;
 const RECORD: usize = 1024;
-const COUNTERS: usize = 24;
+const COUNTERS: usize = 64;
 /// The index of the word that contains the length of the record that a program writes. The record follows.
 const LENGTH: usize = STACK + RECORD + COUNTERS + ROWS;
 const ROWS: usize = 8192;

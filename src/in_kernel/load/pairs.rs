@@ -3,6 +3,7 @@
 use std::{
     ffi::CStr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 use perf_prof_format::abi::bpf::{MapType, ProgramType};
@@ -13,14 +14,15 @@ use perf_prof_system::{
 };
 
 use super::{
-    Refusal, SelectedTasks, Slow,
+    InterpretersInKernel, Refusal, SelectedTasks, Slow,
     open::{MostOpen, bytes_of_hash},
-    strings::arguments_of_calls,
+    strings::{arguments_of_calls, interpreters},
 };
 use crate::{
+    frames::FRAMES_BYTES,
     instruction::{MapUse, Program},
     paths::PATHS_BYTES,
-    span::{KEPT_STRING_BYTES, PairPrograms, SpanCounters, SystemCall},
+    span::{KEPT_STRING_BYTES, KernelFrames, PairPrograms, SpanCounters, SystemCall},
     table::Counters,
 };
 
@@ -41,6 +43,63 @@ pub struct PairsInKernel {
     /// The events to whose rings the programs write, one for each CPU. When this map is closed, the kernel removes the
     /// events from the map.
     output: Map,
+    /// How to find the frames of the interpreter of each process, if records have such frames.
+    interpreters: Option<Arc<Map>>,
+}
+
+/// The maps with which a record is built.
+#[derive(Default)]
+struct RecordMaps {
+    record: Option<Map>,
+    names: Option<Map>,
+    paths: Option<Map>,
+    arguments: Option<Map>,
+    frames: Option<Map>,
+    interpreters: Option<Arc<Map>>,
+}
+
+impl RecordMaps {
+    /// Creates the maps that a program uses. `bytes` is the size of the largest record.
+    fn of(program: &Program, bytes: usize) -> Result<RecordMaps, CallError> {
+        let of_cpu =
+            |map: MapUse, name, value_size| program.uses(map).then(|| value_of_cpu(name, value_size)).transpose();
+        let (name, map_type) = ("names", MapType::Hash);
+        let names = MapDefinition {
+            name,
+            map_type,
+            key_size: 8,
+            value_size: KEPT_STRING_BYTES,
+            entries: MOST_NAMES,
+            flags: 0,
+            inner: None,
+        };
+        Ok(RecordMaps {
+            record: of_cpu(MapUse::Record, "record", bytes)?,
+            names: program.uses(MapUse::Names).then(|| Map::new(&names)).transpose()?,
+            paths: of_cpu(MapUse::Paths, "paths", PATHS_BYTES)?,
+            arguments: program.uses(MapUse::Arguments).then(arguments_of_calls).transpose()?,
+            frames: of_cpu(MapUse::Frames, "frames", FRAMES_BYTES)?,
+            interpreters: program.uses(MapUse::Interpreters).then(interpreters).transpose()?.map(Arc::new),
+        })
+    }
+
+    fn get(&self, map: MapUse) -> Option<&Map> {
+        match map {
+            MapUse::Record => self.record.as_ref(),
+            MapUse::Names => self.names.as_ref(),
+            MapUse::Paths => self.paths.as_ref(),
+            MapUse::Arguments => self.arguments.as_ref(),
+            MapUse::Frames => self.frames.as_ref(),
+            MapUse::Interpreters => self.interpreters.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// Creates a map with one value on each CPU.
+fn value_of_cpu(name: &str, value_size: usize) -> Result<Map, CallError> {
+    let (map_type, key_size, entries) = (MapType::PerCpuArray, 4, 1);
+    Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags: 0, inner: None })
 }
 
 impl PairsInKernel {
@@ -50,28 +109,24 @@ impl PairsInKernel {
         selected: &SelectedTasks,
         most_open: MostOpen,
     ) -> Result<PairsInKernel, Refusal> {
-        let map = |name, map_type, (key_size, value_size), entries| {
-            Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags: 0, inner: None })
-        };
         let open = most_open.hash(*open_bytes)?;
-        let output = map("output", MapType::PerfEventArray, (4, 4), topology::possible_cpus() as u32)?;
-        let of_strings = |bytes: usize| -> Result<[Map; 4], CallError> {
-            let names = map("names", MapType::Hash, (8, KEPT_STRING_BYTES), MOST_NAMES)?;
-            let paths = map("paths", MapType::PerCpuArray, (4, PATHS_BYTES), 1)?;
-            Ok([map("record", MapType::PerCpuArray, (4, bytes), 1)?, names, paths, arguments_of_calls()?])
-        };
-        let of_strings = record_bytes.map(of_strings).transpose()?;
-        let (counters, page) = CounterPage::new("counters", SpanCounters::ALL_WORDS)?;
+        let output = Map::new(&MapDefinition {
+            name: "output",
+            map_type: MapType::PerfEventArray,
+            key_size: 4,
+            value_size: 4,
+            entries: topology::possible_cpus() as u32,
+            flags: 0,
+            inner: None,
+        })?;
+        let of_record = record_bytes.map(|bytes| RecordMaps::of(end, bytes)).transpose()?.unwrap_or_default();
+        let (counters, page) = CounterPage::new("counters", KernelFrames::ALL_WORDS)?;
         let descriptor = |map: MapUse| {
             let own = match map {
                 MapUse::Open => Some(&open),
                 MapUse::Output => Some(&output),
                 MapUse::Counters => Some(&counters),
-                MapUse::Record => of_strings.as_ref().map(|[record, ..]| record),
-                MapUse::Names => of_strings.as_ref().map(|[_, names, ..]| names),
-                MapUse::Paths => of_strings.as_ref().map(|[_, _, paths, _]| paths),
-                MapUse::Arguments => of_strings.as_ref().map(|[.., arguments]| arguments),
-                _ => None,
+                map => of_record.get(map),
             };
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
             own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
@@ -86,7 +141,19 @@ impl PairsInKernel {
             load(end, SystemCall::Exit.name())?,
             load(begin, SystemCall::Enter.name())?,
         ];
-        Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output })
+        let interpreters = of_record.interpreters;
+        Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output, interpreters })
+    }
+
+    /// Returns the kernel's frames in which calls begin and end, if programs note them. Programs do so at the first calls after
+    /// they were attached.
+    pub fn kernel_frames(&self) -> [Vec<u64>; 2] {
+        KernelFrames::noted(|word| self.page.word(word))
+    }
+
+    /// Returns the map of processes with an interpreter, if records have frames of interpreters.
+    pub fn interpreters(&self) -> Option<InterpretersInKernel> {
+        self.interpreters.clone().map(InterpretersInKernel::new)
     }
 
     /// Lets the programs write to these events, one for each CPU. Calls that end before this function was called count as

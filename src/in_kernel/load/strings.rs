@@ -39,11 +39,21 @@ pub struct StringWriters {
 /// Tells the programs which processes have an interpreter.
 #[derive(Debug)]
 pub struct InterpretersInKernel {
-    map: Arc<Map>,
+    /// Those of different programs.
+    maps: Vec<Arc<Map>>,
     ids: Option<IdOffsets>,
 }
 
 impl InterpretersInKernel {
+    pub(super) fn new(map: Arc<Map>) -> InterpretersInKernel {
+        InterpretersInKernel { maps: vec![map], ids: None }
+    }
+
+    /// Tells the programs of both.
+    pub fn and(self, other: InterpretersInKernel) -> InterpretersInKernel {
+        InterpretersInKernel { maps: [self.maps, other.maps].concat(), ids: self.ids.or(other.ids) }
+    }
+
     /// Sets where the kernel has the ids of tasks, so that programs find threads in other PID namespaces.
     pub fn with_ids(self, ids: Option<IdOffsets>) -> InterpretersInKernel {
         InterpretersInKernel { ids, ..self }
@@ -56,11 +66,13 @@ impl Publish for InterpretersInKernel {
             self.ids.iter().for_each(|ids| ids.add_to(&mut walk));
             walk
         });
-        // If the map is full, the frames of this process are missing, and its call chains say so.
-        let _ = match walk {
-            Some(walk) => self.map.set(&pid.to_ne_bytes(), &walk.bytes(), BPF_ANY),
-            None => self.map.remove(&pid.to_ne_bytes()).map(|_| ()),
-        };
+        for map in &self.maps {
+            // If the map is full, the frames of this process are missing, and its call chains say so.
+            let _ = match &walk {
+                Some(walk) => map.set(&pid.to_ne_bytes(), &walk.bytes(), BPF_ANY),
+                None => map.remove(&pid.to_ne_bytes()).map(|_| ()),
+            };
+        }
     }
 }
 
@@ -105,7 +117,7 @@ impl StringWriters {
 
     /// Returns the map of processes with an interpreter, if a program reads frames.
     pub fn interpreters(&self) -> Option<InterpretersInKernel> {
-        self.interpreters.clone().map(|map| InterpretersInKernel { map, ids: None })
+        self.interpreters.clone().map(InterpretersInKernel::new)
     }
 
     /// Returns how many events each program missed, because another BPF program was running on the CPU. Each number includes
@@ -176,7 +188,7 @@ fn unread() -> Result<Map, CallError> {
 /// The maximum number of processes with an interpreter.
 const MOST_INTERPRETERS: u32 = 1 << 14;
 
-fn interpreters() -> Result<Map, CallError> {
+pub(super) fn interpreters() -> Result<Map, CallError> {
     Map::new(&MapDefinition {
         name: "interpreters",
         map_type: MapType::Hash,

@@ -29,7 +29,7 @@ use perf_prof_format::{
 
 pub use chain::GAP_BYTES;
 pub use counts::SpanCounters;
-pub use pairs::{KEPT_STRING_BYTES, PairPrograms, SelectedCalls, pair_programs};
+pub use pairs::{KEPT_STRING_BYTES, KernelFrames, PairPrograms, SelectedCalls, pair_programs};
 pub use system_call::SystemCall;
 pub use tasks::SpanTasks;
 pub use witness::{MARKS_BYTES, MOST_INPUTS, witness_program};

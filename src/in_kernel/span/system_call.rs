@@ -32,8 +32,8 @@ impl Registers {
     /// The offsets of the six arguments in a 32-bit program: `bx`, `cx`, `dx`, `si`, `di` and `bp`.
     const OF_32_BITS: [i16; 6] = [40, 88, 96, 104, 112, 32];
     /// The offset of `cs`, and its value in 32-bit programs (`__USER32_CS`).
-    const CS: i16 = 136;
-    const USER32_CS: i32 = 0x23;
+    pub const CS: i16 = 136;
+    pub const USER32_CS: i32 = 0x23;
 
     /// Returns the place of an argument, from 0 to 5. `registers` is the place of the registers.
     pub fn argument(registers: Place, argument: usize) -> Place {

@@ -120,7 +120,7 @@ impl Room {
 
     /// Writes code that checks that the present length is at most `most`. Otherwise the code sets the length to `most` and
     /// jumps to `full`, if there is such a label.
-    fn check_for(&self, code: &mut Code, most: i32, full: Option<Label>) {
+    pub fn check_for(&self, code: &mut Code, most: i32, full: Option<Label>) {
         let has_room = code.label();
         code.store(Size::Double, self.length, LENGTH);
         code.load(Size::Double, LENGTH, self.length);

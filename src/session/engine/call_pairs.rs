@@ -2,7 +2,7 @@
 //! records.
 
 use perf_prof_events::{derive::PairSplitter, event::Stats};
-use perf_prof_in_kernel::load::{PairsInKernel, SelectedTasks};
+use perf_prof_in_kernel::load::{InterpretersInKernel, PairsInKernel, SelectedTasks};
 use perf_prof_system::close_in_child::Slow;
 
 use super::kernel_tables::count_spans;
@@ -47,6 +47,11 @@ impl CallPairs {
     /// Returns the memory that the open calls take in the kernel, in bytes.
     pub fn open_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.in_kernel.open_bytes()).sum()
+    }
+
+    /// Returns the processes with an interpreter, for each span whose programs read their frames.
+    pub fn interpreters(&self) -> impl Iterator<Item = InterpretersInKernel> {
+        self.spans.iter().filter_map(|span| span.in_kernel.interpreters())
     }
 
     /// Returns the splitter for the records of each span, with the index of the span's event type.

@@ -157,7 +157,7 @@ impl KernelTables {
 
     /// Returns the processes with an interpreter, if a program reads their frames.
     pub fn interpreters(&self) -> Option<InterpretersInKernel> {
-        self.writers.interpreters()
+        self.writers.interpreters().into_iter().chain(self.pairs.interpreters()).reduce(InterpretersInKernel::and)
     }
 
     /// Adds the programs that pair system calls.

@@ -23,6 +23,7 @@ use perf_prof_in_kernel::{
     paths::{NumberIterator, PathTypes},
     select::{EventRegisters, Own, Selection, TaskIds},
     span::SpanTasks,
+    strings::KernelTypes,
 };
 use perf_prof_symbols::running_kernel::read_btf;
 use perf_prof_system::{
@@ -227,9 +228,9 @@ pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Format>) -> Option<Num
     formats.any(Format::has_interpreter_frames).then(|| frame_types().0)?
 }
 
-/// Loads a program that makes paths. Tries three forms until the kernel accepts one: with the kernel's iterator; without
+/// Loads a program that may make paths. Tries three forms until the kernel accepts one: with the kernel's iterator; without
 /// it, because some kernels cannot compile calls of kernel functions; without paths.
-pub fn load_with_paths<T>(
+fn load_with_paths<T>(
     types: Option<&PathTypes>,
     mut load: impl FnMut(Option<&PathTypes>) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
@@ -242,6 +243,20 @@ pub fn load_with_paths<T>(
         }
     }
     load(None)
+}
+
+/// Loads a program that may make paths and read frames, in the best form that the kernel accepts.
+pub fn load_with_types<T>(
+    types: KernelTypes<'_>,
+    mut load: impl FnMut(KernelTypes<'_>) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let mut with_iterator =
+        |iterator| load_with_paths(types.paths, |paths| load(KernelTypes { paths, iterator, ..types }));
+    match with_iterator(types.iterator) {
+        // An older kernel cannot compile calls of kernel functions.
+        Err(Refusal::Verifier(_)) if types.iterator.is_some() => with_iterator(None),
+        loaded => loaded,
+    }
 }
 
 /// Returns the kernel's limit for the frames of a chain.

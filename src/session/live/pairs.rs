@@ -3,17 +3,20 @@
 //! opened, so the decision comes before the events are opened.
 
 use anyhow::{Context as _, Result};
-use perf_prof_capture::{Capture, EventRequest, Writer};
+use perf_prof_capture::{Callchain, Capture, EventRequest, Frames, Writer};
 use perf_prof_events::{
-    derive::{Derived, PairSplitter},
+    derive::{Derived, PairChain, PairSplitter, ProgramFrames},
     event::EventType,
 };
-use perf_prof_format::tracefs::Filter;
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER},
+    tracefs::Filter,
+};
 use perf_prof_in_kernel::{
     load::{MostOpen, PairsInKernel, Refusal, SelectedTasks},
-    paths::PathTypes,
     select::{Own, Selection},
-    span::{SelectedCalls, pair_programs},
+    span::{KernelFrames, SelectedCalls, pair_programs},
+    strings::KernelTypes,
 };
 use perf_prof_system::{close_in_child, memory, tracefs::Tracefs};
 
@@ -23,10 +26,12 @@ use super::{
     kernel_target::{self, KernelTarget, Reason},
     requests,
     select::Selected,
+    sharing::union_of_chains,
 };
 use crate::{
     engine::call_pairs::{CallPairs, PairedSpan},
     plan::{CgroupsOfEvents, InKernel, OwnThreads, RunPlan, Switch},
+    selectors::Stacks,
 };
 
 /// The events of a run, before they are opened.
@@ -57,6 +62,8 @@ struct PreparedPair {
     event: usize,
     /// The indices of the events that begin and end the span.
     inputs: [usize; 2],
+    /// The call chains of these events.
+    chains: [Option<Callchain>; 2],
     in_kernel: PairsInKernel,
 }
 
@@ -69,18 +76,20 @@ impl UnopenedEvents<'_> {
         if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {
             return Ok(prepared);
         }
+        let (before, asked) = (selected.to_vec(), requests::requests(&self.plan.capture, selected)?);
         // Samples that a program writes have fewer members.
-        let of_calls = || self.derived.iter().filter(|derived| is_of_calls(derived));
-        of_calls().for_each(|derived| set_writers(selected, &derived.inputs, [Writer::Nobody, Writer::Program]));
+        let mut of_calls = self.derived.iter().filter(|derived| is_of_calls(derived));
+        of_calls.try_for_each(|derived| write_as_pairs(selected, &derived.inputs, &asked))?;
         let requests = requests::requests(&self.plan.capture, selected)?;
         let layouts = Capture::layouts(&requests);
         let types = event_types(&selected[..self.received], self.derived, |event| layouts[event])?;
         for (at, derived) in self.derived.iter().enumerate().filter(|(_, derived)| is_of_calls(derived)) {
             let event = self.received + at;
-            match self.prepared(derived, &types[event], (&types, &requests, selected), &mut prepared.selected) {
-                Ok((inputs, in_kernel)) => prepared.pairs.push(PreparedPair { event, inputs, in_kernel }),
+            let events = (&types[..], &requests[..], &*selected, &asked[..]);
+            match self.prepared(derived, event, events, &mut prepared.selected) {
+                Ok(pair) => prepared.pairs.push(pair),
                 Err(reason) => {
-                    set_writers(selected, &derived.inputs, [Writer::Kernel; 2]);
+                    derived.inputs.iter().for_each(|&input| selected[input] = before[input].clone());
                     prepared.kept.push((event, reason));
                 }
             }
@@ -88,15 +97,17 @@ impl UnopenedEvents<'_> {
         Ok(prepared)
     }
 
-    /// Attaches the programs of a span. `tasks` are the tasks of the target; `None` if they were not selected yet.
+    /// Attaches the programs of a span, which has the event type `at`. `asked` are the requests for the events if the kernel
+    /// writes their samples. `tasks` are those of the target, or nothing if there is no target yet.
     fn prepared(
         &self,
         Derived { span, inputs }: &Derived,
-        event: &EventType,
-        (types, requests, selected): (&[EventType], &[EventRequest], &[Selected]),
+        at: usize,
+        (types, requests, selected, asked): (&[EventType], &[EventRequest], &[Selected], &[EventRequest]),
         tasks: &mut Option<SelectedTasks>,
-    ) -> Result<([usize; 2], PairsInKernel), Reason> {
+    ) -> Result<PreparedPair, Reason> {
         self.check_run()?;
+        let event = &types[at];
         let &[enter, exit] = inputs.as_slice() else { return Err("it is made of several events".into()) };
         let mut filters = [None, None];
         for (input, filter) in [enter, exit].into_iter().zip(&mut filters) {
@@ -106,14 +117,24 @@ impl UnopenedEvents<'_> {
             *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
         }
         if PairSplitter::new(&types[enter], &types[exit]).is_none() {
-            return Err("its samples have more than a program can write, such as call chains".into());
+            return Err("its samples have more than a program can write".into());
         }
+        let chains = [&asked[enter], &asked[exit]].map(chain_of_pair);
+        let chains = match chains {
+            [Ok(of_begin), Ok(of_end)] => [of_begin, of_end],
+            [Err(reason), _] | [_, Err(reason)] => return Err(reason),
+        };
         let target = requests::target(&self.plan.capture, self.workload)?;
         let target = KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target: &target };
         let selection = self.selection(&target, &types[enter], &requests[enter])?;
         let [of_enter, of_exit] = &filters;
-        let of_span = SelectedCalls { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()] };
-        let paths = kernel_target::path_types([types[enter].format.tracepoint()].into_iter().flatten());
+        let has_kernel = chains.iter().flatten().any(|chain| chain.kernel == Frames::Sampled);
+        let kernel_frames = if has_kernel { KernelFrames::Noted } else { KernelFrames::NotNeeded };
+        let of_span = SelectedCalls { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()], kernel_frames };
+        let format = &types[enter].format;
+        let paths = kernel_target::path_types(format.tracepoint().into_iter());
+        let iterator = kernel_target::iterator([format].into_iter());
+        let types = KernelTypes { paths: paths.as_ref(), iterator, registers: None };
         let refused = |refusal: Refusal| kernel_target::refused(event, "paired", &refusal, self.plan.verbosity);
         let tasks = match tasks {
             Some(tasks) => tasks,
@@ -122,10 +143,10 @@ impl UnopenedEvents<'_> {
         let buffer = requests::buffer(&self.plan.capture, memory::available());
         let most = MostOpen { spans: span.spec().max_open, bytes: buffer.share() / self.derived.len().max(1) };
         let load =
-            |types: Option<&PathTypes>| PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, most);
-        let mut in_kernel = kernel_target::load_with_paths(paths.as_ref(), load).map_err(refused)?;
+            |types: KernelTypes<'_>| PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, most);
+        let mut in_kernel = kernel_target::load_with_types(types, load).map_err(refused)?;
         in_kernel.attach().map_err(|error| refused(error.into()))?;
-        Ok(([enter, exit], in_kernel))
+        Ok(PreparedPair { event: at, inputs: [enter, exit], chains, in_kernel })
     }
 
     /// Returns which calls are paired. If the programs can recognize perf-prof's own threads, they leave these threads
@@ -176,13 +197,16 @@ impl PreparedPairs {
     /// Lets the programs write to the events, which are open in `capture`. `types` are the types of the events.
     pub fn start(self, types: &[EventType], capture: &Capture) -> Result<CallPairs> {
         let mut spans = Vec::new();
-        for PreparedPair { event, inputs: [enter, exit], in_kernel } in self.pairs {
+        for PreparedPair { event, inputs: [enter, exit], chains, in_kernel } in self.pairs {
             let name = || types[event].shown_name();
             let written = in_kernel.write_to(capture.outputs(exit));
             written
                 .with_context(|| format!("{}: the programs that pair its calls cannot write to its ring", name()))?;
             let splitter = PairSplitter::new(&types[enter], &types[exit]);
             let splitter = splitter.with_context(|| format!("{}: its samples cannot be paired", name()))?;
+            let [of_begin, of_end] = chains;
+            let [in_begin, in_end] = in_kernel.kernel_frames();
+            let splitter = splitter.with_chains([pair_chain(of_begin, in_begin), pair_chain(of_end, in_end)]);
             spans.push(PairedSpan { event, in_kernel, splitter });
         }
         let mut selected = self.selected.unwrap_or_default();
@@ -194,10 +218,41 @@ impl PreparedPairs {
     }
 }
 
-/// Sets the writers of the samples of a span's two events.
-fn set_writers(selected: &mut [Selected], inputs: &[usize], writers: [Writer; 2]) {
-    for (&input, writer) in inputs.iter().zip(writers) {
+/// Lets a program write the samples of a span's two events as one record. Its call chain has the frames of the program that
+/// both samples have. `asked` are the requests for the events if the kernel writes their samples.
+fn write_as_pairs(selected: &mut [Selected], inputs: &[usize], asked: &[EventRequest]) -> Result<()> {
+    let &[enter, exit] = inputs else { return Ok(()) };
+    let chain = union_of_chains(asked[enter].callchain, asked[exit].callchain);
+    for (input, writer) in [(enter, Writer::Nobody), (exit, Writer::Program)] {
         selected[input].request.writer = writer;
+        if let Some(Callchain { user, .. }) = chain {
+            selected[input].stacks = Stacks { asked: true, user: Some(user), kernel: Some(Frames::Excluded) };
+        }
+    }
+    selected[exit].spec.attrs.max_stack = chain.and_then(|chain| chain.max_stack);
+    // The frames of an interpreter follow the fields of the begin.
+    if selected[exit].format.has_interpreter_frames() && !selected[enter].format.has_interpreter_frames() {
+        selected[enter].add_interpreter_frames()?;
+    }
+    Ok(())
+}
+
+/// Returns the call chain of one of a span's events. Fails if its samples have copies of registers or of the stack for
+/// something else than a call chain.
+fn chain_of_pair(request: &EventRequest) -> Result<Option<Callchain>, Reason> {
+    let has_copies = request.samples.sample_type & (PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER) != 0;
+    match request.callchain {
+        Some(Callchain { user: Frames::Sampled, .. }) => Ok(request.callchain),
+        _ if has_copies => Err("its samples have registers".into()),
+        chain => Ok(chain),
+    }
+}
+
+fn pair_chain(chain: Option<Callchain>, in_kernel: Vec<u64>) -> PairChain {
+    let Some(Callchain { kernel, user, .. }) = chain else { return PairChain::default() };
+    PairChain {
+        kernel: if kernel == Frames::Sampled { in_kernel } else { Vec::new() },
+        program: if user == Frames::Sampled { ProgramFrames::Present } else { ProgramFrames::LeftOut },
     }
 }
 

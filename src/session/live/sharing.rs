@@ -181,7 +181,7 @@ fn sharing(selected: &[Selected], opened: usize) -> impl Iterator<Item = usize> 
     selected.iter().enumerate().filter_map(gets)
 }
 
-fn union_of_chains(one: Option<Callchain>, other: Option<Callchain>) -> Option<Callchain> {
+pub(super) fn union_of_chains(one: Option<Callchain>, other: Option<Callchain>) -> Option<Callchain> {
     let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
     let either = |a, b| if [a, b].contains(&Frames::Sampled) { Frames::Sampled } else { Frames::Excluded };
     let max_stack = a.max_stack.zip(b.max_stack).map(|(a, b)| a.max(b));

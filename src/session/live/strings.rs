@@ -14,7 +14,7 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 use perf_prof_in_kernel::{
-    load::{self, Occasion, Refusal, StringWriters, Tracepoint},
+    load::{self, Occasion, StringWriters, Tracepoint},
     strings::{KernelTypes, frames_program, probe_program, string_program},
 };
 use perf_prof_system::{
@@ -103,13 +103,14 @@ fn add(
         Some(format) => Occasion::Tracepoint(Tracepoint { name: &format.name, id: format.id }),
         None => Occasion::Sample { name: &name, attr: &attr },
     };
-    load_program(types, |types| {
+    let loaded = kernel_target::load_with_types(types, |types| {
         let program = match format {
             Some(_) => string_program(&ty, filter.as_ref(), &selection, types)?,
             None => frames_program(&selection, types)?,
         };
         writers.add(at, occasion, &program, capture.outputs(at))
-    })
+    });
+    loaded.map_err(|refusal| kernel_target::reason(&refusal).into())
 }
 
 /// Starts the programs of a probe. A static probe has its arguments in other registers at each of its places.
@@ -137,29 +138,13 @@ fn add_at_probe(
     for places in of_arguments.into_values() {
         let definition = ProbeDefinition { places, ..definition.clone() };
         let hooked = Arc::new(HookedProbe::open(target.target, request, &definition)?);
-        load_program(types, |types| {
+        let loaded = kernel_target::load_with_types(types, |types| {
             let program = probe_program(&ty, &definition, filter.as_ref(), (&selection, types))?;
             writers.add(at, Occasion::Probe { name: &name, hooked: &hooked }, &program, capture.outputs(at))
-        })?;
+        });
+        loaded.map_err(|refusal| Reason(kernel_target::reason(&refusal)))?;
     }
     Ok(())
-}
-
-/// Loads a program in the best form that the kernel accepts.
-fn load_program(
-    types: KernelTypes<'_>,
-    mut add: impl FnMut(KernelTypes<'_>) -> Result<(), Refusal>,
-) -> Result<(), Reason> {
-    let mut iterator = types.iterator;
-    let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator, ..types }));
-    let added = match added {
-        // An older kernel cannot compile calls of kernel functions.
-        Err(Refusal::Verifier(_)) if iterator.take().is_some() => {
-            kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator, ..types }))
-        }
-        added => added,
-    };
-    added.map_err(|refusal| kernel_target::reason(&refusal).into())
 }
 
 /// Reports how many events have no record, because the kernel could not run their programs.

@@ -195,7 +195,7 @@ impl LiveSession {
         // If the measurement fails, the last measured offset is still used.
         let mut calibrate = || calibration.realtime_offset().into_iter().for_each(|at| context.set_realtime_offset(at));
         let sink = DerivingSink::start(sink, events, &derived, stats, context);
-        let mut sink = sink.with_pairs(tables.pairs().splitters()).with_limit(limit);
+        let mut sink = sink.with_pairs(tables.pairs().splitters(), context).with_limit(limit);
         let mut run_loop = RunLoop {
             source,
             pump: pump.with_shared_samples(shared),

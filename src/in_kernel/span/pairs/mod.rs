@@ -2,8 +2,10 @@
 //! hash. The program of the end finds the call and removes it. If the call passes the tests, it writes one record with the
 //! begin and the end. So a call is lost as a whole or not at all.
 
+mod kernel_frames;
 mod strings;
 
+pub use kernel_frames::KernelFrames;
 pub use strings::KEPT_STRING_BYTES;
 
 use perf_prof_events::{
@@ -29,9 +31,9 @@ use super::{
 use crate::{
     expression::{CONTEXT, Number, Outcome, Text, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
-    lower::{COMM, ERROR, KEPT, LoweredPairs, OPEN_KEY, Unsuited, lower_pairs},
-    paths::PathTypes,
+    lower::{COMM, ERROR, KEPT, LoweredPairs, OPEN_KEY, PidNamespace, Unsuited, lower_pairs},
     select::Selection,
+    strings::KernelTypes,
     table::{Counters, EXISTS, count_in},
 };
 
@@ -65,7 +67,8 @@ pub struct PairPrograms {
     pub exit: Program,
     /// The sizes of keys and of values in the hash of open calls.
     pub open_bytes: (usize, usize),
-    /// The size of the memory in which a record with strings is built, in bytes. `None` if records have no strings.
+    /// The size of the memory in which a record with strings or with frames of an interpreter is built, in bytes. `None` if
+    /// records have neither.
     pub record_bytes: Option<usize>,
 }
 
@@ -78,14 +81,16 @@ pub struct SelectedCalls<'a> {
     pub event: &'a EventType,
     /// The filters of the events that begin and end the span.
     pub filters: [Option<&'a Filter>; 2],
+    /// Whether the call chains of its events have frames of the kernel.
+    pub kernel_frames: KernelFrames,
 }
 
-/// Returns the programs that pair system calls and write those that pass the tests. Without `types`, records contain no
-/// paths.
+/// Returns the programs that pair system calls and write those that pass the tests. Without the kernel's types, records contain
+/// no paths.
 pub fn pair_programs(
     span: SelectedCalls<'_>,
     selection: &Selection,
-    types: Option<&PathTypes>,
+    types: KernelTypes<'_>,
 ) -> Result<PairPrograms, Unsuited> {
     let PairCodes { codes, open_bytes, record_bytes } = pair_codes(span, selection, types)?;
     let [begin, end, exit] = codes.map(|code| code.program());
@@ -102,9 +107,9 @@ pub(super) struct PairCodes {
 }
 
 pub(super) fn pair_codes(
-    SelectedCalls { span, event, filters }: SelectedCalls<'_>,
+    SelectedCalls { span, event, filters, kernel_frames }: SelectedCalls<'_>,
     selection: &Selection,
-    types: Option<&PathTypes>,
+    types: KernelTypes<'_>,
 ) -> Result<PairCodes, Unsuited> {
     selection.check()?;
     let mut lowered = lower_pairs(span, event, filters, selection.ids)?;
@@ -115,7 +120,12 @@ pub(super) fn pair_codes(
     lowered.tests.retain(|test| system_call::have(&[], std::slice::from_ref(test)));
     let [begin, end] = formats(event).ok_or(Unsuited::NoTracepoint)?;
     let strings = Strings::of(begin, types);
-    let writer = Writer { lowered: &lowered, selection, types: [begin.id, end.id], strings: strings.as_ref() };
+    if begin.interpreter_frames_offset().is_some() && selection.ids == PidNamespace::Other {
+        // Programs see the ids of processes and threads in the initial namespace.
+        return Err(Unsuited::PidNamespace);
+    }
+    let types = [begin.id, end.id];
+    let writer = Writer { lowered: &lowered, selection, types, kernel_frames, strings: strings.as_ref() };
     let codes = [writer.begin(), writer.end(), exit(strings.as_ref())];
     let files = strings.as_ref().map_or(0, Strings::kept_bytes);
     let open_bytes = (8, KEPT_BYTES + files);
@@ -134,7 +144,8 @@ struct Writer<'a> {
     selection: &'a Selection,
     /// The ids of the tracepoints.
     types: [u32; 2],
-    /// The strings that records contain; `None` if there are none.
+    kernel_frames: KernelFrames,
+    /// What records contain besides fields; `None` if that is nothing.
     strings: Option<&'a Strings<'a>>,
 }
 
@@ -190,6 +201,7 @@ impl Writer<'_> {
         start(&mut code);
         code.copy(RAW, CONTEXT);
         call.write_record(&mut code);
+        self.kernel_frames.note(&mut code, call);
         let [of_begin, of_end] = &self.lowered.selected;
         if let Some(test) = if call == SystemCall::Enter { of_begin } else { of_end } {
             test.jump(&mut code, Outcome::Fails, done);
@@ -279,6 +291,11 @@ impl Writer<'_> {
             code.load(Size::Double, Register::R1, from);
             code.store(Size::Double, record(to), Register::R1);
         }
+        let is_of_32_bits = code.label();
+        code.store_number(Size::Word, record(PairLayout::IS_OF_32_BITS), 1);
+        Registers::jump_if_of_32_bits(code, kept(REGISTERS), is_of_32_bits);
+        code.store_number(Size::Word, record(PairLayout::IS_OF_32_BITS), 0);
+        code.here(is_of_32_bits);
         Registers::write_arguments(code, kept(REGISTERS), record(PairLayout::BEGIN + PairLayout::ARGUMENTS));
     }
 }
@@ -290,7 +307,7 @@ fn exit(strings: Option<&Strings<'_>>) -> Code {
     Number::Thread.load(&mut code, Register::R1);
     code.store(Size::Double, stack(OPEN_KEY), Register::R1);
     take_out(&mut code);
-    if strings.is_some() {
+    if strings.is_some_and(Strings::keeps_names) {
         strings::remove_name(&mut code);
     }
     code.exit(1);

@@ -2,6 +2,9 @@
 //! kernel has loaded their pages. There are two exceptions. If a thread runs a program, the program's name is read when the
 //! call begins, because its memory is gone at the end. If a file descriptor is closed, its path is read when the call begins
 //! too.
+//!
+//! The frames of an interpreter follow the strings. They are those of the begin too, because the thread was in the kernel
+//! meanwhile.
 
 use perf_prof_events::derive::PairLayout;
 use perf_prof_format::{
@@ -20,18 +23,21 @@ use perf_prof_format::{
 use super::{BEGIN, KEPT_BYTES, RAW, REGISTERS, call_number, kept, record};
 use crate::{
     expression::{CONTEXT, IDS},
+    frames::{LARGEST_FRAMES, ValueUse, read_frames, write_frames},
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
     lower::OPEN_KEY,
     paths::{
-        BEGAN_WITH, FILES, Found, KEPT_PATH_BYTES, PathTypes, SLOTS, STRINGS, add_file, forget_paths, jump_unless,
-        keep_files, kept_path, look_up_call, look_up_paths, make_paths, walk,
+        BEGAN_WITH, FILES, Found, KEPT_PATH_BYTES, NumberIterator, PathTypes, SLOTS, STRINGS, add_file, forget_paths,
+        jump_unless, keep_files, kept_path, look_up_call, look_up_paths, make_paths, walk,
     },
     select::look_up_only,
     span::{
         stack,
         system_call::{Registers, SystemCall},
     },
-    strings::{LENGTH, RECORD, Room, end_of_record, record_bytes, write_fields, write_nothing, write_read_string},
+    strings::{
+        KernelTypes, LENGTH, RECORD, Room, end_of_record, record_bytes, write_fields, write_nothing, write_read_string,
+    },
 };
 
 /// The calls that run another program.
@@ -44,20 +50,29 @@ pub const KEPT_STRING_BYTES: usize = KEPT_PATH_BYTES;
 const SAVED: Place = Place { base: Register::Frame, offset: -16 };
 const NAME: Place = Place { base: Register::Frame, offset: -24 };
 
-/// The strings in the records of pairs.
+/// What the records of pairs contain besides fields: strings, and the frames of an interpreter.
 pub(super) struct Strings<'a> {
     /// The format of the begins of calls.
     format: &'a EventFormat,
     places: Vec<StringPlace>,
     /// The offsets for reading paths; `None` if records contain no paths.
     types: Option<&'a PathTypes>,
+    /// The iterator for the loop over frames; `None` if programs cannot use it.
+    iterator: Option<NumberIterator>,
 }
 
 impl<'a> Strings<'a> {
-    /// Returns the strings in a format; `None` if there are none.
-    pub fn of(format: &'a EventFormat, types: Option<&'a PathTypes>) -> Option<Strings<'a>> {
+    /// Returns the strings and the frames in a format; `None` if there are neither.
+    pub fn of(format: &'a EventFormat, types: KernelTypes<'a>) -> Option<Strings<'a>> {
         let places = format.strings();
-        (!places.is_empty()).then_some(Strings { format, places, types })
+        let has_some = !places.is_empty() || format.interpreter_frames_offset().is_some();
+        let paths = types.paths.filter(|_| !places.is_empty());
+        has_some.then_some(Strings { format, places, types: paths, iterator: types.iterator })
+    }
+
+    /// Returns whether names are kept when calls begin.
+    pub fn keeps_names(&self) -> bool {
+        !self.places.is_empty()
     }
 
     /// Returns how many bytes are kept for the strings of an open call.
@@ -136,6 +151,9 @@ impl<'a> Strings<'a> {
 
     /// Writes code that keeps the name of the program that the thread is about to run.
     fn keep_name(&self, code: &mut Code) {
+        if !self.keeps_names() {
+            return;
+        }
         let done = code.label();
         for (number, argument) in runs() {
             let other = code.label();
@@ -158,6 +176,9 @@ impl<'a> Strings<'a> {
 
     /// Writes code that removes the string that `keep` has kept.
     pub fn forget_name(&self, code: &mut Code) {
+        if !self.keeps_names() {
+            return;
+        }
         let (is_kept, done) = (code.label(), code.label());
         jump_if_runs(code, is_kept);
         if self.types.is_some() {
@@ -169,14 +190,18 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes code that copies the record from the stack, adds the strings, and writes the record to the ring. `R0` gets 0
-    /// or the error number.
+    /// Writes code that copies the record from the stack, adds the strings and the frames, and writes the record to the ring.
+    /// `R0` gets 0 or the error number.
     pub fn output(&self, code: &mut Code) {
-        let (done, written, has_strings) = (code.label(), code.label(), code.label());
+        let done = code.label();
+        let frames = self.format.interpreter_frames_offset();
         code.store(Size::Double, SAVED, RAW);
         code.address(CONTEXT, record(PairLayout::BEGIN));
         if let Some(types) = self.types {
             self.make_paths(code, types);
+        }
+        if frames.is_some() {
+            read_frames(code, self.iterator, ValueUse::Only);
         }
         look_up_record(code, done);
         code.copy(RECORD, Register::R0);
@@ -187,16 +212,15 @@ impl<'a> Strings<'a> {
         }
         write_fields(code, self.format, &self.places, None);
         code.copy(LENGTH, self.format.first_string() as i32);
-        look_up_call(code, PairLayout::ID);
-        self.find_name(code);
-        code.jump_if(Condition::NotEqual, STRINGS, 0, has_strings);
-        write_nothing(code, &self.places);
-        code.jump(written);
-        code.here(has_strings);
+        let written = code.label();
         let room = Room::new(self.format, self.types.is_some(), written);
-        self.places.iter().for_each(|place| write_string(code, *place, &room));
+        self.write_strings(code, &room, written);
         code.here(written);
         self.forget_name(code);
+        if let Some(offset) = frames {
+            room.check_for(code, (record_bytes(self.format) - 8 - LARGEST_FRAMES) as i32, None);
+            write_frames(code, RECORD, LENGTH, offset);
+        }
         code.operate(Operation::Add, LENGTH, PairLayout::BEGIN as i32);
         code.load(Size::Double, Register::R1, SAVED);
         code.map(Register::R2, MapUse::Output);
@@ -206,6 +230,21 @@ impl<'a> Strings<'a> {
         code.copy(Register::R5, LENGTH);
         code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
         code.here(done);
+    }
+
+    /// Writes code that adds the strings. If there are none, it jumps to `written`.
+    fn write_strings(&self, code: &mut Code, room: &Room, written: Label) {
+        if self.places.is_empty() {
+            return;
+        }
+        let has_strings = code.label();
+        look_up_call(code, PairLayout::ID);
+        self.find_name(code);
+        code.jump_if(Condition::NotEqual, STRINGS, 0, has_strings);
+        write_nothing(code, &self.places);
+        code.jump(written);
+        code.here(has_strings);
+        self.places.iter().for_each(|place| write_string(code, *place, room));
     }
 
     /// Writes code that finds the kept name. If there is none, the record gets no strings.

@@ -1,15 +1,21 @@
 //! Tests that the pairs from programs give the same spans as the samples of both events.
 
-use perf_prof_events::derive::{Derivation, PairSplitter};
+use perf_prof_events::derive::{Derivation, PairChain, PairLayout, PairSplitter, ProgramFrames};
 use perf_prof_format::{
-    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+    abi::{
+        PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER,
+        PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+    },
     record::SampleLayout,
     tracefs::{ARGUMENTS, Filter, string_of_argument},
     value::Value,
 };
 
 use super::*;
-use crate::span::pairs::{KEPT_STRING_BYTES, PairCodes, pair_codes};
+use crate::{
+    span::pairs::{KEPT_STRING_BYTES, KernelFrames, PairCodes, pair_codes},
+    strings::KernelTypes,
+};
 
 /// The address of the registers of a call in the kernel.
 const REGISTERS: u64 = 0xffff_c900_0000_3f58;
@@ -147,8 +153,10 @@ impl Programs {
         let filter = prepared.span.spec().options.iter().any(|option| option.name == "name").then_some("id == 257");
         let filters = [0, 1].map(|input| filter.map(|text| Filter::parse(text, of_input(input)).unwrap()));
         let filters = [filters[0].as_ref(), filters[1].as_ref()];
-        let span = SelectedCalls { span: &prepared.span, event: &prepared.event, filters };
-        let PairCodes { codes, open_bytes, .. } = pair_codes(span, &Selection::EVERYTHING, None).unwrap();
+        let (span, kernel_frames) = (&prepared.span, KernelFrames::Noted);
+        let span = SelectedCalls { span, event: &prepared.event, filters, kernel_frames };
+        let PairCodes { codes, open_bytes, .. } =
+            pair_codes(span, &Selection::EVERYTHING, KernelTypes::default()).unwrap();
         let mut machine = Machine::new((8, 8));
         machine.open = Hash::new(open_bytes);
         machine.names = Hash::new((8, KEPT_STRING_BYTES));
@@ -226,6 +234,25 @@ fn one_call(programs: &mut Programs, id: i64, end: i64) -> Option<Vec<u8>> {
     let call = |is_end, id, time| Call { is_end, id, words: [0; 6], is_of_32_bits: false, running, time };
     assert_eq!(programs.run(&call(false, id, 1000)), None);
     programs.run(&call(true, end, 3000))
+}
+
+#[test]
+fn the_kernels_frames_are_those_of_the_first_call_of_a_64_bit_program() {
+    let prepared = prepare_pairs("syscall");
+    let mut programs = Programs::new(&prepared);
+    let running = Running { process: 50, thread: 101, cpu: 1 };
+    let mut call = |is_end, is_of_32_bits, frames: &[u64]| {
+        programs.machine.chain.0 = frames.to_vec();
+        let raw = programs.run(&Call { is_end, id: 0, words: [0; 6], is_of_32_bits, running, time: 1000 });
+        let words: [u64; KernelFrames::ALL_WORDS] = programs.machine.counters();
+        (raw.map(|raw| raw[PairLayout::IS_OF_32_BITS]), KernelFrames::noted(|word| words[word]))
+    };
+    assert_eq!(call(false, true, &[1]), (None, [vec![], vec![]]));
+    assert_eq!(call(true, true, &[2]), (Some(1), [vec![], vec![]]));
+    assert_eq!(call(false, false, &[3, 4]), (None, [vec![3, 4], vec![]]));
+    let many: Vec<u64> = (0..20).collect();
+    assert_eq!(call(true, false, &many), (Some(0), [vec![3, 4], many[..16].to_vec()]));
+    assert_eq!(call(false, false, &[5]).1, [vec![3, 4], many[..16].to_vec()]);
 }
 
 #[test]
@@ -316,4 +343,49 @@ fn the_name_of_a_program_is_read_before_it_runs() {
     assert_eq!(strings_of(322, [3, 0x7000, 0, 0, 0, 0], [before, after])[..2], [None, name()]);
     // When the call ends, this memory contains another string.
     assert_eq!(strings_of(59, [0x7000, 0, 0, 0, 0, 0], [&[], after]), [const { None }; 6]);
+}
+
+/// Returns the call chains of the begin and of the end of a call, whose pair has this call chain.
+fn chains_of(call: &Call, result: u64, chain: &[u64], most: Option<u16>) -> [Vec<u64>; 2] {
+    let mut prepared = prepare_pairs("syscall");
+    let without = prepared.inputs[0].layout;
+    for input in &mut prepared.inputs {
+        input.layout = SampleLayout::new(without.format.sample_type | PERF_SAMPLE_CALLCHAIN, 0);
+        input.max_stack = most;
+    }
+    let chains = [
+        PairChain { kernel: vec![1, 2], program: ProgramFrames::Present },
+        PairChain { kernel: vec![3], program: ProgramFrames::LeftOut },
+    ];
+    let layout = prepared.inputs[0].layout;
+    let mut splitter = PairSplitter::new(&prepared.inputs[0], &prepared.inputs[1]).unwrap().with_chains(chains);
+    let mut programs = Programs::new(&prepared);
+    assert_eq!(programs.run(call), None);
+    let raw = programs.run(&Call { is_end: true, words: [result; 6], ..*call }).unwrap();
+    let mut record = sample(&raw, call.running, call.time);
+    let words = [chain.len() as u64].into_iter().chain(chain.iter().copied());
+    record.splice(40..40, words.flat_map(u64::to_ne_bytes));
+    splitter.split(&record).unwrap().map(|part| {
+        assert_eq!(usize::from(u16::from_ne_bytes([part[6], part[7]])), part.len());
+        let id = u64::from_ne_bytes(*layout.raw(part).unwrap()[PairLayout::ID..].first_chunk().unwrap());
+        assert_eq!((layout.time(part), id), (Some(call.time), call.id as u64));
+        let words = layout.callchain(part).unwrap().chunks_exact(8);
+        words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+    })
+}
+
+#[test]
+fn the_begin_has_the_frames_of_the_program_that_the_end_has_if_the_thread_was_there() {
+    let running = Running { process: 50, thread: 101, cpu: 1 };
+    let call = |id, is_of_32_bits| Call { is_end: false, id, words: [0; 6], is_of_32_bits, running, time: 1000 };
+    let chain = [PERF_CONTEXT_USER, 0x10, 0x20];
+    let of_end = vec![PERF_CONTEXT_KERNEL, 3];
+    let of_begin = |program: &[u64]| [&[PERF_CONTEXT_KERNEL, 1, 2], program].concat();
+    let [read, execve, sigreturn] = [0, 59, 15];
+    assert_eq!(chains_of(&call(read, false), 0, &chain, None), [of_begin(&chain), of_end.clone()]);
+    assert_eq!(chains_of(&call(read, false), 0, &chain, Some(3)), [of_begin(&chain[..2]), of_end.clone()]);
+    assert_eq!(chains_of(&call(execve, false), 0, &chain, None), [of_begin(&[]), of_end.clone()]);
+    assert_eq!(chains_of(&call(execve, false), -2i64 as u64, &chain, None), [of_begin(&chain), of_end.clone()]);
+    assert_eq!(chains_of(&call(sigreturn, false), 7, &chain, None), [of_begin(&[]), of_end]);
+    assert_eq!(chains_of(&call(read, true), 0, &chain, None), [chain.to_vec(), vec![]]);
 }
