@@ -3,6 +3,7 @@
 //! The kernel writes a record with preemption disabled (`perf_output_get_handle()` in kernel/events/ring_buffer.c). So a
 //! thread that runs on the CPU of a ring knows that all earlier writes into this ring are complete. A thread of perf-prof
 //! visits these CPUs, which takes less than a millisecond if they have little to do. An RCU grace period takes 5 to 50 ms.
+//! It is waited for if perf-prof may not run on all of these CPUs, because the user has restricted it to others.
 
 use std::{
     io,
@@ -14,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perf_prof_format::spec::CpuSet;
 use perf_prof_system::{
     backward_ring::{await_writers, have_writers_ended_on},
     own_threads::OwnThread,
@@ -27,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_micros(100);
 /// If the visits take longer, another thread waits for RCU. On a CPU with many tasks, a visiting thread may have to wait
 /// for long, and on a CPU with a realtime task for ever.
 const QUICK: Duration = Duration::from_millis(2);
+
+/// How long a visitor that is not needed any more is led back to the CPUs of perf-prof.
+const LEAD_BACK: Duration = Duration::from_millis(20);
 
 /// The kernel's writes into one ring that were in progress when the ring was copied.
 #[derive(Debug)]
@@ -59,13 +64,13 @@ impl RingWriters {
 /// Waits until the writes into all these rings are complete. Calls `meanwhile` again and again during the wait. Threads that
 /// are not needed any more end by themselves.
 pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut()) {
-    let (rings, visitor, began) = (Arc::new(rings), Arc::new(OnceLock::new()), Instant::now());
+    let (rings, visit, began) = (Arc::new(rings), Arc::new(Visit::new()), Instant::now());
     let visiting = spawn("visit-cpus", {
-        let (rings, visitor) = (rings.clone(), visitor.clone());
+        let (rings, visit) = (rings.clone(), visit.clone());
         move |own| {
-            let _ = visitor.set(own.tid());
+            let _ = visit.visitor.set(own.tid());
             take_short_turns();
-            visit_all(&rings);
+            visit.to_all(&rings);
         }
     });
     let has_visitor = || visiting.as_ref().is_ok_and(|visiting| !visiting.is_finished());
@@ -81,9 +86,45 @@ pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut(
         meanwhile();
         thread::sleep(LOOK_EVERY);
     }
-    if let (Some(&visitor), true) = (visitor.get(), has_visitor()) {
-        // The visitor may wait for its CPU for ever. So the visitor is moved to any CPU that is online, where it ends.
-        let _ = procfs::online_cpus().and_then(|cpus| pin_thread(visitor, &cpus));
+    visit.is_over.store(true, Ordering::SeqCst);
+    let until = Instant::now() + LEAD_BACK;
+    // The visitor may wait for its CPU for ever, so it ends on another one. It may have gone to another CPU meanwhile, but it
+    // does so at most once after the end.
+    while let (Some(&visitor), true) = (visit.visitor.get(), has_visitor() && Instant::now() < until) {
+        let _ = pin_thread(visitor, &visit.allowed);
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// A visit to the CPUs of rings.
+struct Visit {
+    /// The CPUs on which perf-prof may run.
+    allowed: CpuSet,
+    /// The thread id of the visitor.
+    visitor: OnceLock<u32>,
+    /// Whether nobody needs the visit any more.
+    is_over: AtomicBool,
+}
+
+impl Visit {
+    fn new() -> Visit {
+        // If the CPUs are not known, none is visited.
+        let allowed = procfs::allowed_cpus().unwrap_or_default();
+        Visit { allowed, visitor: OnceLock::new(), is_over: AtomicBool::new(false) }
+    }
+
+    /// Runs on the CPU of each ring in turn. Does nothing if this thread may not run on one of them, because the other rings
+    /// would then be waited for all the same. Returns early if the visit is over.
+    fn to_all(&self, rings: &[Arc<RingWriters>]) {
+        if !rings.iter().all(|ring| ring.cpu.is_some_and(|cpu| self.allowed.contains(cpu))) {
+            return;
+        }
+        for ring in rings.iter().filter(|ring| !ring.have_ended()) {
+            let Some(cpu) = ring.cpu.filter(|_| !self.is_over.load(Ordering::SeqCst)) else { return };
+            if pin(&[cpu].into_iter().collect()).is_err() || !ring.have_ended() {
+                return;
+            }
+        }
     }
 }
 
@@ -92,16 +133,6 @@ fn spawn(name: &str, body: impl FnOnce(&OwnThread) + Send + 'static) -> io::Resu
         signals::block_in_this_thread();
         body(&OwnThread::enter());
     })
-}
-
-/// Runs on the CPU of each ring in turn. Returns early if this is not possible.
-fn visit_all(rings: &[Arc<RingWriters>]) {
-    for ring in rings.iter().filter(|ring| !ring.have_ended()) {
-        let is_pinned = ring.cpu.is_some_and(|cpu| pin(&[cpu].into_iter().collect()).is_ok());
-        if !is_pinned || !ring.have_ended() {
-            return;
-        }
-    }
 }
 
 fn end_all(rings: &[Arc<RingWriters>]) {
@@ -127,10 +158,43 @@ mod tests {
 
     #[test]
     fn writes_have_ended_on_each_cpu_that_was_visited() {
-        let rings = online();
+        assert!(are_noted(&visited(online(), Visit::new())));
+    }
+
+    /// Returns the rings after a visit of a thread.
+    fn visited(rings: Vec<Arc<RingWriters>>, visit: Visit) -> Vec<Arc<RingWriters>> {
         let of_thread = rings.clone();
-        spawn("visit-cpus", move |_| visit_all(&of_thread)).unwrap().join().unwrap();
-        assert!(are_noted(&rings));
+        spawn("visit-cpus", move |_| visit.to_all(&of_thread)).unwrap().join().unwrap();
+        rings
+    }
+
+    #[test]
+    fn cpus_on_which_perf_prof_may_not_run_are_not_visited() {
+        let cpus: Vec<u32> = procfs::online_cpus().unwrap().iter().collect();
+        if let [.., last, other] = cpus[..] {
+            let restricted = move || {
+                pin(&[other].into_iter().collect()).unwrap();
+                let allowed = procfs::allowed_cpus().unwrap();
+                assert_eq!(allowed.iter().collect::<Vec<_>>(), [other]);
+                assert!(!visited(rings([Some(last)]), Visit::new())[0].have_ended.load(Ordering::Acquire));
+                // They are waited for.
+                let both = rings([Some(last), Some(other)]);
+                await_all(both.clone(), || ());
+                assert!(are_noted(&both));
+                assert_eq!(procfs::allowed_cpus().unwrap(), allowed);
+            };
+            thread::spawn(restricted).join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_visit_that_is_over_goes_to_no_cpu() {
+        let visit = Visit::new();
+        visit.is_over.store(true, Ordering::SeqCst);
+        let here =
+            |rings: &[Arc<RingWriters>]| rings.iter().filter(|ring| ring.have_ended.load(Ordering::Acquire)).count();
+        // The thread runs on one CPU when it begins.
+        assert!(here(&visited(online(), visit)) <= 1);
     }
 
     #[test]

@@ -16,6 +16,15 @@ pub fn online_cpus() -> Result<CpuSet, CallError> {
     text.parse().map_err(|error| CallError::new(format!("parse {path}"), io::Error::other(error)))
 }
 
+/// Returns the CPUs on which this thread may run (`taskset`, cpusets).
+pub fn allowed_cpus() -> Result<CpuSet, CallError> {
+    const LINE: &str = "Cpus_allowed_list:";
+    let path = "/proc/thread-self/status";
+    let text = read(path)?;
+    let list = text.lines().find_map(|line| line.strip_prefix(LINE)).unwrap_or_default().trim();
+    list.parse().map_err(|error| CallError::new(format!("parse {LINE} in {path}"), io::Error::other(error)))
+}
+
 /// Returns the threads of a process, sorted by id.
 pub fn tasks(pid: u32) -> Result<Vec<u32>, CallError> {
     let path = format!("/proc/{pid}/task");
