@@ -125,3 +125,21 @@ fn threads_and_children_that_start_later_have_frames_also_after_others_have_ende
     let calls = ["uprobe:getppid", "child (threads.py:3)", "worker (threads.py:5)"].map(|of| shown.matches(of).count());
     assert_eq!(calls, [36, 15, 21], "{shown}");
 }
+
+#[test]
+fn the_memory_of_a_probes_programs_is_a_part_of_the_buffer() {
+    needs(NEEDS);
+    let (folder, python) = (TempDir::new().unwrap(), some_interpreter().display().to_string());
+    let script = folder.path().join("counts.py").display().to_string();
+    fs::write(&script, COUNTS).unwrap();
+    let run = |buffer: &str| {
+        let event = ["-e", "uprobe:getppid@libc", "--python-frames", "--buffer", buffer];
+        let args = [&["python"][..], &event, &[&script, "--exec", &python, "-c", "pass"]].concat();
+        with_patience(&mut perf_prof(&args), 60).output().unwrap()
+    };
+    let refused = run("256K");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let told = "a BPF program, which cannot be started, because its maps would take ";
+    assert!(!refused.status.success() && said.contains(told) && said.contains("use a larger --buffer"), "{said}");
+    assert!(run("1G").status.success());
+}

@@ -31,7 +31,8 @@ use crate::{
 pub const LARGEST_FRAMES: usize = INTERPRETER_HEADER_BYTES + MOST_INTERPRETER_FRAMES * INTERPRETER_FRAME_BYTES;
 /// The size of a value of the map into which frames are read, in bytes.
 pub const FRAMES_BYTES: usize = FRAMES as usize + LARGEST_FRAMES;
-/// How many values the maps of a program have on each CPU if the program can be preempted: see `take_value`.
+/// How many values the maps of a program have on each CPU if the program can be preempted: see `take_value`. The program counts events
+/// that find none.
 pub const PREEMPTED_VALUES: u32 = 8;
 
 /// The maximum number of turns of the loop: one for each thread and each interpreter that it looks at, and one for each

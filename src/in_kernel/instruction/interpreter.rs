@@ -46,10 +46,17 @@ const SEGMENTS: u64 = 112;
 const SEGMENT_HASH: u64 = 113;
 const SINCE: u64 = 114;
 const PATHS: u64 = 115;
+const FRAMES: u64 = 116;
 /// The index of the first word of the map in which paths are built.
 const OF_PATHS: usize = OF_MARKS + CPUS * MARKS_OF_CPU;
 /// The number of words of this map.
 const WORDS_OF_PATHS: usize = 2200;
+
+/// The index of the first word of the map in which frames are read, and the number of words of each value. Only the first words of a
+/// value are there, which say whether a program uses it.
+const OF_FRAMES: usize = OF_PATHS + WORDS_OF_PATHS;
+const WORDS_OF_FRAMES: usize = 12;
+const VALUES_OF_FRAMES: usize = 8;
 
 /// The result of an update if the hash is full: `-E2BIG`.
 const FULL: i64 = -7;
@@ -137,7 +144,8 @@ impl Hash {
 impl Machine {
     /// Creates a machine with an empty table. `sizes` are the sizes of keys and values.
     pub fn new(sizes: (usize, usize)) -> Machine {
-        let memory = (0..OF_PATHS + WORDS_OF_PATHS).map(|_| AtomicU64::new(0)).collect();
+        let words = OF_FRAMES + WORDS_OF_FRAMES * VALUES_OF_FRAMES;
+        let memory = (0..words).map(|_| AtomicU64::new(0)).collect();
         Machine { memory, table: Hash::new(sizes), gaps: Hash::new((8, 24)), ..Machine::default() }
     }
 
@@ -197,7 +205,8 @@ impl Machine {
                 MapUse::Since => SINCE,
                 MapUse::Paths => PATHS,
                 // Tests do not run programs that read the memory of a process.
-                MapUse::Interpreters | MapUse::Frames => panic!("no map for {:?}", reference.map),
+                MapUse::Interpreters => panic!("no map for {:?}", reference.map),
+                MapUse::Frames => FRAMES,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
@@ -302,6 +311,10 @@ impl Machine {
             }
             RECORDS => self.address(LENGTH + 1),
             PATHS => self.address(OF_PATHS),
+            FRAMES => {
+                let index = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap()) as usize;
+                if index < VALUES_OF_FRAMES { self.address(OF_FRAMES + WORDS_OF_FRAMES * index) } else { 0 }
+            }
             MARKS => self.address(OF_MARKS + MARKS_OF_CPU * self.cpu as usize),
             ARGUMENTS => {
                 let call = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());

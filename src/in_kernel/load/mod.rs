@@ -54,6 +54,19 @@ pub enum Refusal {
     /// The verifier refuses the program. This is a defect of perf-prof.
     #[error("the kernel's verifier refuses the program: {}", last_line(.0))]
     Verifier(String),
+    /// The maps of the programs would take too much memory.
+    #[error(
+        "its maps would take {} KiB of memory, and {} KiB are left in the quarter of --buffer for tables; use a larger \
+         --buffer or fewer probes",
+        .needed >> 10,
+        .left >> 10
+    )]
+    Memory {
+        /// What the maps of the program would take, in bytes.
+        needed: usize,
+        /// What the maps of programs may still take.
+        left: usize,
+    },
 }
 
 impl From<LoadError> for Refusal {

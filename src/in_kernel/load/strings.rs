@@ -1,7 +1,7 @@
 //! Loads programs that write records with strings, and the events to which they write.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
 };
@@ -13,11 +13,11 @@ use perf_prof_format::abi::{
 use perf_prof_symbols::runtime::{Publish, Walk};
 use perf_prof_system::{
     CallError,
-    bpf::{Map, MapDefinition},
+    bpf::{CounterPage, Map, MapDefinition},
     topology,
 };
 
-use super::{Attached, Occasion, Refusal, SelectedTasks, Slow};
+use super::{Attached, Occasion, Refusal, SelectedTasks, Slow, open::bytes_of_hash};
 use crate::{
     frames::{FRAMES_BYTES, IdOffsets},
     instruction::MapUse,
@@ -34,6 +34,10 @@ pub struct StringWriters {
     unread: Option<Map>,
     /// How to find the frames of the interpreter of each process. All programs share this map.
     interpreters: Option<Arc<Map>>,
+    /// The memory that the maps of programs take, and the most that those of probes may take, in bytes. A probe can have
+    /// hundreds of programs, with many values each.
+    bytes: usize,
+    most_bytes: usize,
 }
 
 /// Tells the programs which processes have an interpreter.
@@ -80,15 +84,23 @@ impl Publish for InterpretersInKernel {
 #[derive(Debug)]
 struct StringWriter {
     attached: Attached,
+    /// The counter of events without a record: see `StringProgram::values`.
+    without_value: Option<CounterPage>,
     /// Not read, but kept open. When a file descriptor of this map is closed, the kernel removes the events from the map
     /// (`perf_event_fd_array_release()` in kernel/bpf/arraymap.c).
     _output: Map,
 }
 
 impl StringWriters {
-    /// Creates a value without programs. `selected` selects the tasks of the run.
-    pub fn new(selected: SelectedTasks) -> StringWriters {
-        StringWriters { selected, ..StringWriters::default() }
+    /// Creates a value without programs. `selected` selects the tasks of the run. `most_bytes` limits the memory of maps.
+    pub fn new(selected: SelectedTasks, most_bytes: usize) -> StringWriters {
+        StringWriters { selected, most_bytes, ..StringWriters::default() }
+    }
+
+    /// Returns the memory that the maps of the programs take in the kernel, in bytes.
+    pub fn bytes(&self) -> usize {
+        let shared = [self.unread.as_ref(), self.interpreters.as_deref()];
+        self.bytes + shared.into_iter().flatten().map(bytes_of_hash).sum::<usize>()
     }
 
     /// Loads and attaches the program of an event. `outputs` are the perf events to whose rings it writes, one for each CPU.
@@ -99,6 +111,11 @@ impl StringWriters {
         program: &StringProgram,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
     ) -> Result<(), Refusal> {
+        let (needed, left) =
+            (program.bytes_of_cpu() * topology::possible_cpus(), self.most_bytes.saturating_sub(self.bytes));
+        if program.values > 1 && needed > left {
+            return Err(Refusal::Memory { needed, left });
+        }
         if program.uses(MapUse::Unread) && self.unread.is_none() {
             self.unread = Some(unread()?);
         }
@@ -112,6 +129,7 @@ impl StringWriters {
         };
         let writer = StringWriter::start(occasion, program, shared, outputs)?;
         self.writers.push((event, writer));
+        self.bytes += needed;
         Ok(())
     }
 
@@ -120,11 +138,16 @@ impl StringWriters {
         self.interpreters.clone().map(InterpretersInKernel::new)
     }
 
-    /// Returns how many events each program missed, because another BPF program was running on the CPU. Each number includes
-    /// the misses of the programs that select tasks.
-    pub fn missed(&self) -> impl Iterator<Item = (usize, u64)> {
+    /// Returns how many times each event has no record, because another BPF program was running on the CPU, or because too many
+    /// tasks were preempted in its programs. Each number includes the misses of the programs that select tasks.
+    pub fn missed(&self) -> BTreeMap<usize, u64> {
         let of_tasks = self.selected.missed();
-        self.writers.iter().map(move |(event, writer)| (*event, writer.attached.missed() + of_tasks))
+        let mut all = BTreeMap::new();
+        for (event, StringWriter { attached, without_value, .. }) in &self.writers {
+            let without_value = without_value.as_ref().map_or(0, |counter| counter.word(0));
+            *all.entry(*event).or_insert(of_tasks) += attached.missed() + without_value;
+        }
+        all
     }
 
     /// Returns the file descriptors that keep the programs attached.
@@ -151,6 +174,7 @@ impl StringWriter {
             program.uses(MapUse::Paths).then(|| map("paths", MapType::PerCpuArray, PATHS_BYTES, 1)).transpose()?;
         let frames = || map("frames", MapType::PerCpuArray, FRAMES_BYTES, program.values);
         let frames = program.uses(MapUse::Frames).then(frames).transpose()?;
+        let counter = program.uses(MapUse::Counters).then(|| CounterPage::new("counters", 1)).transpose()?;
         let mut cpus = BTreeSet::new();
         for (cpu, event) in outputs {
             output.set_descriptor(cpu, event)?;
@@ -162,10 +186,12 @@ impl StringWriter {
             MapUse::Arguments => arguments.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
             MapUse::Paths => paths.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
             MapUse::Frames => frames.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
+            MapUse::Counters => counter.as_ref().map_or(u32::MAX, |(map, _)| map.as_fd().as_raw_fd() as u32),
             map => shared(map).unwrap_or(u32::MAX),
         };
         let loaded = occasion.load(&program.program, descriptor)?;
-        Ok(StringWriter { attached: occasion.attach(loaded, &cpus)?, _output: output })
+        let without_value = counter.map(|(_, page)| page);
+        Ok(StringWriter { attached: occasion.attach(loaded, &cpus)?, without_value, _output: output })
     }
 }
 

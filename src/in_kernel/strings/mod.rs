@@ -20,10 +20,10 @@ pub use without_fields::frames_program;
 
 use crate::{
     expression::{CONTEXT, Number, Outcome, start},
-    frames::{LARGEST_FRAMES, ValueUse, read_frames, write_frames},
+    frames::{FRAMES_BYTES, LARGEST_FRAMES, ValueUse, read_frames, write_frames},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{PidNamespace, Unsuited, lower_filter},
-    paths::{Found, LONGEST_PATH, NumberIterator, PathTypes, jump_unless, load_path, make_paths},
+    paths::{Found, LONGEST_PATH, NumberIterator, PATHS_BYTES, PathTypes, jump_unless, load_path, make_paths},
     select::{EventRegisters, Selection, look_up_only},
 };
 
@@ -39,7 +39,7 @@ pub struct StringProgram {
     pub program: Program,
     /// The size of the map value in which a record is built, in bytes: the largest record, and a word for its length.
     pub record_bytes: usize,
-    /// How many values its maps have on each CPU.
+    /// How many values its maps have on each CPU. If there are several, the program counts the events that find none.
     pub values: u32,
 }
 
@@ -47,6 +47,14 @@ impl StringProgram {
     /// Returns whether the program uses a map.
     pub fn uses(&self, map: MapUse) -> bool {
         self.program.uses(map)
+    }
+
+    /// Returns how much memory its maps take in the kernel on each CPU, in bytes.
+    pub fn bytes_of_cpu(&self) -> usize {
+        let sizes = [(MapUse::Record, self.record_bytes), (MapUse::Frames, FRAMES_BYTES)];
+        let of_values: usize = sizes.iter().filter(|(map, _)| self.uses(*map)).map(|(_, bytes)| bytes).sum();
+        let of_paths = if self.uses(MapUse::Paths) { PATHS_BYTES } else { 0 };
+        of_values * self.values as usize + of_paths
     }
 }
 

@@ -9,12 +9,16 @@ use super::{KernelTypes, LENGTH, RECORD, StringProgram, record_bytes, write_comm
 use crate::{
     expression::{CONTEXT, Outcome, start},
     frames::{PREEMPTED_VALUES, ValueUse, leave_value, read_frames, take_value, write_frames},
-    instruction::{Code, Condition, MapUse, Place, Register, Size},
+    instruction::{Code, Condition, Label, MapUse, Place, Register, Size},
     lower::{PidNamespace, Unsuited, lower_filter},
-    select::Selection,
+    select::{Selection, count_in},
 };
 
-/// The place on the stack that holds the address of the registers.
+/// The counter of events without a record, because as many preempted tasks as there are values were at their events. It is the
+/// only counter of a probe's program.
+const WITHOUT_VALUE: i16 = 0;
+
+/// The place on the stack of the address of the registers.
 const KEPT_CONTEXT: Place = Place { base: Register::Frame, offset: -136 };
 
 /// The registers, in the order of `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), with the names that definitions of
@@ -71,11 +75,11 @@ pub fn probe_program(
     let frames = format.interpreter_frames_offset().ok_or(Unsuited::Probe)?;
     let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
     let mut code = Code::new();
-    let [leave, done] = std::array::from_fn(|_| code.label());
+    let [leave, none, done] = std::array::from_fn(|_| code.label());
     start(&mut code);
     selection.jump_unless(&mut code, done);
     code.store(Size::Double, KEPT_CONTEXT, CONTEXT);
-    take_value(&mut code, done);
+    take_value(&mut code, none);
     let look_up_record = |code: &mut Code| {
         ValueUse::Taken.look_up(code, MapUse::Record);
         code.jump_if(Condition::Equal, Register::R0, 0, leave);
@@ -97,11 +101,19 @@ pub fn probe_program(
     write_record(&mut code);
     code.here(leave);
     leave_value(&mut code);
+    code.jump(done);
+    note_without_value(&mut code, none);
     code.here(done);
     // Only perf-prof uses this definition of the probe, and the event of the probe has no ring. So the kernel need not make
     // the sample.
     code.exit(0);
     Ok(StringProgram { program: code.program(), record_bytes: record_bytes(format), values: PREEMPTED_VALUES })
+}
+
+/// Writes the code that counts an event that finds no value. It is reached by a jump to `none`.
+fn note_without_value(code: &mut Code, none: Label) {
+    code.here(none);
+    count_in(code, WITHOUT_VALUE);
 }
 
 impl ProbeField {
@@ -167,6 +179,7 @@ fn register(name: &str) -> Option<i16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::instruction::interpreter::Machine;
 
     #[cfg(target_arch = "x86_64")]
     #[test]
@@ -179,5 +192,24 @@ mod tests {
         }
         let types = ["u8", "s16", "x32", "s64", "string", "b1@2/8", "u32[4]", "symbol", ""].map(is_number);
         assert_eq!(types, [true, true, true, true, false, false, false, false, false]);
+    }
+
+    /// A program takes a value when an event happens, and is preempted there.
+    #[test]
+    fn an_event_that_finds_no_value_is_counted() {
+        let mut code = Code::new();
+        let [none, done] = std::array::from_fn(|_| code.label());
+        take_value(&mut code, none);
+        code.jump(done);
+        note_without_value(&mut code, none);
+        code.here(done);
+        code.exit(0);
+        let mut machine = Machine::new((8, 8));
+        let mut missing = || {
+            machine.run(&code, &[]);
+            machine.counters::<1>()[0]
+        };
+        let counts: Vec<u64> = (0..u64::from(PREEMPTED_VALUES) + 3).map(|_| missing()).collect();
+        assert_eq!(counts, [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
     }
 }

@@ -151,8 +151,10 @@ impl KernelTables {
     }
 
     /// Adds the programs that write the records of events with strings.
-    pub fn add_writers(&mut self, writers: StringWriters) {
+    pub fn add_writers(&mut self, writers: StringWriters, budget: &Budget) {
         self.writers = writers;
+        self.memory.get_or_insert_with(|| budget.hold(HeldFor::Tables));
+        self.note_memory();
     }
 
     /// Returns the processes with an interpreter, if a program reads their frames.
@@ -193,7 +195,7 @@ impl KernelTables {
     /// Reads tables, and adds their new rows to the receiver's tables.
     pub fn read(&mut self, which: Which, stats: &Stats) {
         if which != Which::Filling {
-            self.writers.missed().for_each(|(event, missed)| stats.set_missed_in_kernel(event, missed));
+            self.writers.missed().into_iter().for_each(|(event, missed)| stats.set_missed_in_kernel(event, missed));
             self.pairs.note_missed(stats);
             self.pairs.count(stats);
         }
@@ -314,6 +316,7 @@ impl KernelTables {
     fn note_memory(&mut self) {
         let of_tables: usize = self.tables.iter().map(|table| table.in_kernel.bytes()).sum();
         let unnamed: usize = self.unnamed.iter().map(UnnamedRows::bytes_of_chains).sum();
+        let of_tables = of_tables + self.writers.bytes();
         self.memory.iter_mut().for_each(|memory| memory.set(of_tables + unnamed));
         let of_open: usize = self.tables.iter().map(|table| table.in_kernel.open_bytes()).sum();
         let of_open = of_open + self.pairs.open_bytes();

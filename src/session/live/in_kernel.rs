@@ -122,7 +122,7 @@ impl OpenEvents<'_> {
         let started = self.tables(uses, &mut pairs, capture).and_then(|added_up| {
             tables = added_up;
             tables.add_pairs(pairs.start(self.types, capture)?, self.budget);
-            tables.add_writers(self.string_writers(capture)?);
+            tables.add_writers(self.string_writers(capture)?, self.budget);
             Ok(())
         });
         (tables, started)

@@ -18,13 +18,14 @@ use perf_prof_in_kernel::{
     strings::{KernelTypes, frames_program, probe_program, string_program},
 };
 use perf_prof_system::{
-    output,
+    memory, output,
     probe_definition::{ProbeDefinition, ProbedPlace},
     procfs,
 };
 
 use super::{
     kernel_target::{self, KernelTarget, Reason},
+    requests,
     select::Selected,
 };
 use crate::plan;
@@ -70,8 +71,9 @@ pub fn start(
         )
     };
     let selected = target.selected_tasks();
+    let most = requests::buffer(target.capture, memory::available()).share();
     let mut writers =
-        StringWriters::new(selected.map_err(|error| failed(first, kernel_target::reason(&error).into()))?);
+        StringWriters::new(selected.map_err(|error| failed(first, kernel_target::reason(&error).into()))?, most);
     let formats = || written.iter().map(|&at| &events[at].format);
     let types = kernel_target::path_types(formats().filter_map(Format::tracepoint));
     let iterator = kernel_target::iterator(formats());
@@ -149,11 +151,11 @@ fn add_at_probe(
 
 /// Reports how many events have no record, because the kernel could not run their programs.
 pub fn report_missed(writers: &StringWriters) {
-    let missed = writers.missed().map(|(_, missed)| missed).max().unwrap_or(0);
+    let missed = writers.missed().into_values().max().unwrap_or(0);
     if missed != 0 {
         output::say(format_args!(
-            "warning: at most {missed} events with str= are missing: they happened while another BPF program was running on \
-             their CPU"
+            "warning: at most {missed} events whose samples a BPF program writes are missing: they happened while another BPF \
+             program was running on their CPU"
         ));
     }
 }
