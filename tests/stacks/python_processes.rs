@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -113,4 +114,41 @@ fn a_process_that_sees_other_mounts_has_names() {
     let (said, shown) = said_and_shown(&format!("exec unshare --mount sh -c '{command}'"));
     assert!(said.ends_with(" True"), "{said}");
     check(&shown);
+}
+
+/// Prints the files that may have the interpreter.
+const FILES: &str = "print(*{line.split()[5] for line in open('/proc/self/maps') if '/libpython' in line or '/python3' in line}, sep='\\n')";
+
+/// A copy of an interpreter that says that it is a free-threaded build stands for one.
+#[test]
+fn a_free_threaded_interpreter_has_a_reason_in_place_of_its_functions() {
+    needs([Need::Bpf, Need::Python]);
+    let Some((_, python)) = interpreters().into_iter().find(|((minor, _), _)| ["13", "14"].contains(&&**minor)) else {
+        skip(Need::Python, "there is no CPython 3.13 or 3.14");
+    };
+    let folder = TempDir::new().unwrap();
+    let files = stdout(&Command::new(&python).args(["-c", FILES]).output().unwrap());
+    // `_Py_DebugOffsets` starts with a cookie, the version, and whether the build is free-threaded.
+    let state = |bytes: &[u8]| bytes.windows(16).position(|head| head.starts_with(b"xdebugpy") && head[11] == 3);
+    let found = files.lines().find_map(|file| {
+        let bytes = fs::read(file).ok()?;
+        Some((Path::new(file), state(&bytes)?, bytes))
+    });
+    let (file, state, mut bytes) = found.unwrap();
+    bytes[state + 16] = 1;
+    let copy = folder.path().join(file.file_name().unwrap());
+    fs::write(&copy, bytes).unwrap();
+    let is_library = copy.to_string_lossy().contains("/libpython");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let home = stdout(&Command::new(&python).args(["-c", "import sys; print(sys.base_prefix)"]).output().unwrap());
+    let variables = [format!("PYTHONHOME={}", home.trim()), format!("LD_PRELOAD={}", copy.display())];
+    let program = "import os, time\ndef load_rows():\n    os.getppid()\ntime.sleep(1)\nload_rows()\ntime.sleep(2)\n";
+    let executable = if is_library { python } else { copy }.display().to_string();
+    let mut args =
+        vec!["trace", "-e", "syscalls:sys_enter_getppid", "--python", "--call-graph", "dwarf,32768", "--", "env"];
+    args.extend(variables.iter().take(1 + usize::from(is_library)).map(String::as_str));
+    args.extend([&*executable, "-c", program]);
+    let shown = stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap());
+    assert!(shown.contains("[python: frames of a free-threaded CPython cannot be read]"), "{shown}");
+    assert!(!shown.contains("load_rows"), "{shown}");
 }
