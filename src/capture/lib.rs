@@ -81,6 +81,7 @@ use self::{
     offline::{OfflineCheck, OfflineCpus},
     open::{Descriptor, OpenRings},
     overwritten::OverwrittenRings,
+    pace::Pace,
     reader::{Outlet, Reader},
     refusal::Purpose,
     tasks::{Kind, Tasks},
@@ -96,8 +97,8 @@ pub use polled::{Owners, Place, PolledEvent, PolledRings, Values};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
-    MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples, Sampling, SideBand,
-    SideBandRecords, Switching, Target, Writer,
+    IdleRounds, MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples,
+    Sampling, SideBand, SideBandRecords, Switching, Target, Writer,
 };
 pub use threads::{ExtraReader, Reading, RecordConsumer};
 
@@ -189,8 +190,7 @@ impl Capture {
         let (own, limited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
         let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
-        let offline = OfflineCpus::default();
-        let descriptors = Arc::new(descriptors);
+        let (offline, descriptors) = (OfflineCpus::default(), Arc::new(descriptors));
         let limiter = |limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited));
         let reader = Box::new(Reader {
             largest_record: largest_record(events, options),
@@ -206,6 +206,7 @@ impl Capture {
             own_samples: own::filter(events, &layouts, &ids, options.own_threads, &own),
             limiter: options.sampling_limit.map(limiter),
             ring_cpus: ring_cpus.clone(),
+            pace: Pace::new(Instant::now(), options.idle),
             ..Reader::without_rings(Arc::clone(&descriptors), Arc::clone(&memory), Arc::clone(&control), outlet)?
         });
         Ok(Capture {

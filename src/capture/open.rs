@@ -361,7 +361,9 @@ mod tests {
     use perf_prof_system::budget::Budget;
 
     use super::*;
-    use crate::{Clock, CommonMembers, EventStart, MappingScope, Mappings, OwnThreads, SideBand, Switching};
+    use crate::{
+        Clock, CommonMembers, EventStart, IdleRounds, MappingScope, Mappings, OwnThreads, SideBand, Switching,
+    };
 
     fn check(otherwise: Option<u64>, knows: impl Fn(&perf_event_attr) -> bool) -> (perf_event_attr, usize) {
         let side_band = SideBand::default();
@@ -380,6 +382,7 @@ mod tests {
             sampling_limit: None,
             own_threads: OwnThreads::Included,
             ends_with: None,
+            idle: IdleRounds::Rare,
             wake: None,
         };
         let tries = Cell::new(0);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::IdleRounds;
+
 /// The interval between two rounds while records arrive. A consumer waits up to this long for its events.
 const BUSY: Duration = Duration::from_millis(10);
 /// The interval between two rounds when no records arrive. Four wakeups a second have no measurable cost.
@@ -12,6 +14,7 @@ const PATIENCE: u32 = 8;
 /// Decides when the next round is due.
 #[derive(Debug)]
 pub(super) struct Pace {
+    idle: IdleRounds,
     due: Instant,
     empty_rounds: u32,
     /// The start of the first empty round since the last records; `None` if no round was empty since.
@@ -22,8 +25,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub fn new(now: Instant) -> Self {
-        Self { due: now + BUSY, empty_rounds: 0, settling_since: None, settled: true, at_latest: None }
+    pub fn new(now: Instant, idle: IdleRounds) -> Self {
+        Self { idle, due: now + BUSY, empty_rounds: 0, settling_since: None, settled: true, at_latest: None }
     }
 
     /// Returns the time until the next round.
@@ -77,7 +80,11 @@ impl Pace {
     pub fn quiet(&mut self, now: Instant) {
         self.empty_rounds += 1;
         let slower = BUSY * (1 << self.empty_rounds.saturating_sub(PATIENCE).min(10));
-        self.due = now + slower.min(IDLE);
+        self.due = now
+            + match self.idle {
+                IdleRounds::Rare => slower.min(IDLE),
+                IdleRounds::Frequent => BUSY,
+            };
     }
 
     /// Called when there was not enough memory for a round. The reader is woken when memory becomes free. If it is not
@@ -115,7 +122,7 @@ mod tests {
     #[test]
     fn slower_when_nothing_happens_and_fast_again() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut pace = Pace::new(start, IdleRounds::Rare);
         let mut now = start;
         let mut intervals = Vec::new();
         for _ in 0..15 {
@@ -134,7 +141,7 @@ mod tests {
     #[test]
     fn settles_a_margin_after_the_last_records() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = Pace::new(now, IdleRounds::Rare);
         assert!(!pace.is_settling(now, ms(20)));
         pace.records(now);
         let settling = [10, 20, 30, 40].map(|at| pace.is_settling(now + ms(at), ms(20)));
@@ -147,7 +154,7 @@ mod tests {
     #[test]
     fn a_deadline_is_kept_when_rounds_slow_down() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = Pace::new(now, IdleRounds::Rare);
         (0..20).for_each(|_| pace.quiet(now));
         pace.settle_by(now + ms(1));
         pace.quiet(now);
@@ -156,5 +163,15 @@ mod tests {
         assert_eq!(pace.until_round(now), ms(250));
         pace.hasten();
         assert!(pace.round_is_due(Instant::now()));
+    }
+
+    #[test]
+    fn the_first_record_after_a_pause_is_read_soon_if_what_it_is_about_may_be_gone_later() {
+        let now = Instant::now();
+        let mut pace = Pace::new(now, IdleRounds::Frequent);
+        (0..1000).for_each(|_| pace.quiet(now));
+        assert_eq!(pace.until_round(now), BUSY);
+        pace.side_band(now);
+        assert_eq!(pace.until_round(now), BUSY);
     }
 }

@@ -295,6 +295,17 @@ impl Default for RecordOrder {
     }
 }
 
+/// How often the rings are read while nothing happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdleRounds {
+    /// Four times a second.
+    #[default]
+    Rare,
+    /// As often as while records arrive. Then the first record after a pause is read soon, because what it is about may be gone
+    /// later: a process may end.
+    Frequent,
+}
+
 /// For which memory mappings of processes the kernel writes records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mappings {
@@ -418,6 +429,8 @@ pub struct Options {
     pub own_threads: OwnThreads,
     /// A process whose exit also ends the capture.
     pub ends_with: Option<u32>,
+    /// How often the rings are read while nothing happens.
+    pub idle: IdleRounds,
     /// An eventfd. When it becomes readable, perf-prof drains it, and `wait` returns
     /// [`perf_prof_format::record::Wait::Woken`] before any records that wait for delivery.
     pub wake: Option<RawFd>,

@@ -10,7 +10,7 @@ use perf_prof_format::{record::Chunk, spec::CpuSet};
 use perf_prof_system::{CallError, epoll::Epoll, own_threads::OwnThread};
 
 use super::{
-    Capture,
+    Capture, IdleRounds,
     mailbox::NoMessage,
     memory::Memory,
     message::{Control, Rounds},
@@ -124,7 +124,7 @@ impl Reader {
             tasks: Vec::new(),
             rounds: Rounds::Unmarked,
             epoll: Epoll::new()?,
-            pace: Pace::new(Instant::now()),
+            pace: Pace::new(Instant::now(), IdleRounds::Rare),
             phase: Phase::Running,
             flushed: 0,
             flush: None,

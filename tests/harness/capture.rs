@@ -10,8 +10,8 @@ use std::{
 };
 
 use perf_prof_capture::{
-    Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, Samples, SideBand,
-    Switching, Target,
+    Capture, Clock, CommonMembers, EventRequest, EventStart, IdleRounds, Mappings, Options, OwnThreads, Samples,
+    SideBand, Switching, Target,
 };
 use perf_prof_format::record::{Ended, Record, Source, Wait};
 use perf_prof_system::budget::Budget;
@@ -46,6 +46,7 @@ pub fn options() -> Options {
         sampling_limit: None,
         own_threads: OwnThreads::Included,
         ends_with: None,
+        idle: IdleRounds::Rare,
         wake: None,
     }
 }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use perf_prof_capture::{
-    Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames, Mappings,
-    Options, OwnThreads, Owner, Presence, RecordOrder, Samples, SideBand, SideBandRecords, Switching, Target, Writer,
+    Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames,
+    IdleRounds, Mappings, Options, OwnThreads, Owner, Presence, RecordOrder, Samples, SideBand, SideBandRecords,
+    Switching, Target, Writer,
 };
 use perf_prof_format::{
     abi::{
@@ -385,6 +386,11 @@ pub fn options(plan: &plan::Capture, sizes: &Sizes, mappings: Mappings, wake: st
         sampling_limit: plan.sampling_limit,
         own_threads: own_threads(plan),
         ends_with: None,
+        idle: match plan.callchain.live_python() {
+            plan::InterpreterFrameUse::No => IdleRounds::Rare,
+            // Names are read from processes, which may end soon.
+            plan::InterpreterFrameUse::Yes | plan::InterpreterFrameUse::Only => IdleRounds::Frequent,
+        },
         wake: Some(wake),
     }
 }
