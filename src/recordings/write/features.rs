@@ -208,8 +208,7 @@ impl Feature<'_> {
             Feature::SampleTime(first, last) => longs(out, &[first, last], HEADER_SAMPLE_TIME),
             Feature::Directory => longs(out, &[PERF_DIR_VERSION], HEADER_DIR_FORMAT),
             Feature::Compressed { level, ratio } => {
-                // These words are the version of the section, which is 0, the method, which is PERF_COMP_ZSTD (1), the
-                // level, the ratio, and the size that a reader has to allocate for each record.
+                // The version is 0, and the method PERF_COMP_ZSTD is 1. Last comes the size that a reader allocates.
                 words(out, &[0, 1, level.number().into(), ratio, PIECE as u32]);
                 HEADER_COMPRESSED
             }
