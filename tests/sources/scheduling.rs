@@ -214,6 +214,32 @@ fn a_recording_of_a_source_has_the_events_of_all_its_spans() {
 }
 
 #[test]
+fn each_source_of_a_recording_needs_its_tasks_and_cpus_in_any_order() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let own = std::process::id().to_string();
+    let tasks = "signal is made of events of all tasks; record with -a, and select the tasks";
+    let cpus = "offcpu needs the events of all CPUs";
+    let of_tasks = "syscall,signal";
+    for (events, options, message) in [
+        (of_tasks, &["-p", &own][..], tasks),
+        ("signal,syscall", &["-p", &own], tasks),
+        (of_tasks, &["-t", &own], tasks),
+        (of_tasks, &[], tasks),
+        (of_tasks, &["-p", &own, "--threads"], tasks),
+        (of_tasks, &["-p", &own, "-z"], tasks),
+        (of_tasks, &["-p", &own, "--before", "1s"], tasks),
+        (of_tasks, &["-p", &own, "--overwrite"], tasks),
+        ("irq,offcpu", &["-C", "0"], cpus),
+    ] {
+        let mut record = perf_prof(&["record", "-q", "-e", events, "-o"]);
+        let output = record.arg(folder.path("r.data")).args(options).args(["--", "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(message) && !output.status.success(), "{events} {options:?}: {said}");
+    }
+}
+
+#[test]
 fn a_source_that_moves_between_cpus_needs_all_of_them() {
     needs([Need::Tracefs]);
     for (selector, options) in [("offcpu", &["-C", "0"][..]), ("syscall", &["-C", "0"]), ("oncpu//cpus=0/", &[])] {

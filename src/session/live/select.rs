@@ -1,6 +1,6 @@
 //! Resolves selectors to events of the running kernel.
 
-use std::{env::consts::ARCH, sync::Arc};
+use std::{env::consts::ARCH, slice, sync::Arc};
 
 use anyhow::{Result, anyhow, bail};
 use perf_prof_capture::{EventRequest, Frames, PerfEvent};
@@ -160,15 +160,16 @@ impl Selection {
     /// recording is read.
     pub fn recorded(mut self, plan: &Capture) -> Result<Vec<Selected>> {
         let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
-        if let Some(source) = plan.events.iter().find(of_source)
-            && let (_, Some(_)) = live_target(std::slice::from_ref(source), plan.target.clone())?
-        {
-            let name = &source.selector;
-            let also = if let Target::Cgroups { .. } = plan.target { " --all-cgroups" } else { "" };
-            bail!(
-                "{name} is made of events of all tasks; record with -a{also}, and select the tasks when you read the \
-                 recording"
-            );
+        for source in plan.events.iter().filter(of_source) {
+            let (_, selected_tasks) = live_target(slice::from_ref(source), plan.target.clone())?;
+            if selected_tasks.is_some() {
+                let name = &source.selector;
+                let also = if let Target::Cgroups { .. } = plan.target { " --all-cgroups" } else { "" };
+                bail!(
+                    "{name} is made of events of all tasks; record with -a{also}, and select the tasks when you read \
+                     the recording"
+                );
+            }
         }
         self.share(plan)?;
         Ok(self.events)
