@@ -23,7 +23,7 @@ markers
   x.pb.gz           a profile for pprof, Pyroscope and Parca: sums of samples and of their periods for each call chain, task \
 and CPU, with inlined functions, source lines and build ids
 With .gz after it, the file is compressed. Parquet and Arrow files are compressed in themselves; their metadata are the \
-host, its kernel, the clock and the command of the recording, and `partial` if events were lost.";
+host, its kernel, the clock and the command of the recording, and `partial` if events or spans are missing.";
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -88,6 +88,8 @@ impl Export {
         for list in &self.events {
             events.extend(selectors::parse(list).map_err(|error| wrong(error.to_string()))?);
         }
+        // Spans are made before their tasks are selected, as in trace, top and hist.
+        let input = self.of.input().selecting(&events).map_err(|error| wrong(error.to_string()))?;
         let form = match &self.format {
             Some(name) => Form::named(name),
             None => Form::of_path(&self.output),
@@ -101,7 +103,7 @@ impl Export {
         }
         let output = if self.output.as_os_str() == "-" { Output::Stdout } else { Output::File(self.output) };
         let plan = ExportPlan {
-            input: self.of.input(),
+            input,
             events,
             columns: self.columns,
             output,

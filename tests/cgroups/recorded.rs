@@ -8,6 +8,7 @@ use super::Groups;
 use crate::harness::{
     awake::Awake,
     cgroup::Cgroup,
+    counting::objects,
     machine::{Need, needs},
     recorder,
     recording::{Folder, python, record},
@@ -137,6 +138,10 @@ fn spans_and_scripts_select_the_cgroups_of_a_recording_of_perf() {
     for (cgroup, comm) in [(&own, "in-own"), (&other, "in-other")] {
         let found = comms(cgroup);
         assert!(found.len() == 1 && found[comm] >= 5, "{found:?}");
+        let export = ["export", "-q", "-o", "-", "--format", "ndjson", "-e", "offcpu", "--cgroups", &cgroup.name, "-i"];
+        let spans = objects(&stdout(&perf_prof(&export).arg(&path).output().unwrap()));
+        let count = |name: &str| spans.iter().filter(|span| span["comm"] == name).count() as u64;
+        assert_eq!((count(comm), count("in-own") + count("in-other")), (found[comm], found[comm]), "{spans:?}");
     }
     let input = ["--input", path.to_str().unwrap(), "--cgroups", own.name.as_str()];
     let waits = text(script("runqlat.py").args(input).output().unwrap());

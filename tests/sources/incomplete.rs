@@ -14,10 +14,10 @@ use crate::harness::{
 
 use super::replay;
 
-const NAPS: usize = 8;
+pub const NAPS: usize = 8;
 
 /// Records the naps of `napper`. `filter` is the filter of the switches.
-fn recording(folder: &Folder, filter: &str) -> PathBuf {
+pub fn recording(folder: &Folder, filter: &str) -> PathBuf {
     needs([Need::Tracefs]);
     let path = folder.path("naps.data");
     let events = format!(
@@ -37,7 +37,8 @@ fn recording(folder: &Folder, filter: &str) -> PathBuf {
     path
 }
 
-const MISSING: &str = r#"next_comm != "napper""#;
+/// A filter that drops the switches to `napper`.
+pub const MISSING: &str = r#"next_comm != "napper""#;
 
 #[test]
 fn tables_of_spans_with_missing_switches_say_so() {

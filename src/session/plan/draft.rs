@@ -17,7 +17,7 @@ use perf_prof_system::compat;
 use super::{
     Callchain, Capture, Clock, DeliveryOrder, Face, InKernel, Input, Jobs, LivePlan, Names, Naming, Origin, OwnThreads,
     Owner, PlanError, ReadLimits, RecordingOutput, RunOption, RunPlan, Selection, SpansOf, SplitBy, Switch, Target,
-    TaskSelection, Verbosity, live_target, recorded_tasks, selection::AllCpus,
+    TaskSelection, Verbosity, live_target, selection::AllCpus,
 };
 
 /// The options of a run as the user gave them. Each value is valid, but nothing has checked whether the options fit
@@ -182,16 +182,13 @@ impl Draft {
         if !command.is_empty() {
             return Err(PlanError::CommandWithInput(command));
         }
-        let are_for_script = all_cpus == AllCpus::BesideTasks;
-        let are_given = (pids.is_some() || tids.is_some() || !cgroups.is_empty()) && !are_for_script;
-        let tasks = recorded_tasks(&self.events, are_given, Coverage::of(&cpus))?;
-        Ok(Input {
+        let input = Input {
             limits: ReadLimits { owner: self.owner, memory: self.buffer },
             cpus,
             pids,
             tids,
             cgroups,
-            tasks: if are_for_script { TaskSelection::ForScript } else { tasks },
+            tasks: TaskSelection::ForScript,
             names: Names::default(),
             max_stack: None,
             times: self.times.clone(),
@@ -199,7 +196,12 @@ impl Draft {
             jobs: self.jobs(&path)?,
             processes: self.processes,
             path,
-        })
+        };
+        if all_cpus == AllCpus::BesideTasks {
+            check_coverage(&self.events, Coverage::of(&input.cpus))?;
+            return Ok(input);
+        }
+        Ok(input.selecting(&self.events)?)
     }
 
     /// Returns the first option that only live events can have.

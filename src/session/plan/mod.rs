@@ -126,6 +126,16 @@ pub enum TaskSelection {
 }
 
 impl Input {
+    /// Lets the selected tasks limit only the spans that are delivered, if one of the events is a source that needs the
+    /// samples of all tasks. Fails if a source needs more CPUs or tasks than are selected.
+    pub fn selecting(self, events: &[EventSpec]) -> Result<Input, SourceTargetError> {
+        check_coverage(events, Coverage::of(&self.cpus))?;
+        let has_tasks = self.pids.is_some() || self.tids.is_some() || !self.cgroups.is_empty();
+        let is_of_spans = has_tasks && scope(events)? == Scope::Machine;
+        let tasks = if is_of_spans { TaskSelection::OfSpans } else { TaskSelection::OfSamples };
+        Ok(Input { tasks, ..self })
+    }
+
     /// Returns the processes and the threads whose samples are read; `None` for all.
     pub fn tasks_of_samples(&self) -> (Option<Vec<u32>>, Option<Vec<u32>>) {
         match self.tasks {
@@ -215,19 +225,6 @@ pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Opti
             }
         }
     }
-}
-
-/// Returns how `-p`, `-t` and `--cgroups` limit a recording. `coverage` says if only some of its CPUs are read.
-pub fn recorded_tasks(
-    events: &[EventSpec],
-    are_given: bool,
-    coverage: Coverage,
-) -> Result<TaskSelection, SourceTargetError> {
-    check_coverage(events, coverage)?;
-    if are_given && scope(events)? == Scope::Machine {
-        return Ok(TaskSelection::OfSpans);
-    }
-    Ok(TaskSelection::OfSamples)
 }
 
 impl Capture {

@@ -37,11 +37,11 @@ pub struct ColumnFile<W> {
 pub trait ColumnWriter: Sized {
     /// Writes rows.
     fn write(&mut self, rows: &RecordBatch) -> io::Result<()>;
-    /// Writes the end of the file. `partial` says which events are missing. `None` if no events are missing.
+    /// Writes the end of the file. `partial` says which events and spans are missing. `None` if none are.
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
-/// The metadata key of the text about missing events.
+/// The metadata key of the text about missing events and spans.
 pub const PARTIAL: &str = "partial";
 
 /// A Parquet file.

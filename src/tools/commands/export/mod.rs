@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 use perf_prof_events::{
     column::Plan,
-    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Sample},
+    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Sample, Shortfall, Stats},
     picture::perfetto::Machine,
 };
 use perf_prof_format::spec::EventSpec;
@@ -150,7 +150,7 @@ trait Exporter {
     /// Called when events were lost before the next sample.
     fn lost(&mut self) {}
 
-    /// Writes the remaining data after the last sample. `partial` describes the missing events.
+    /// Writes the remaining data after the last sample. `partial` describes the missing events and spans.
     fn finish(self, context: &Context, partial: Option<&Partial>) -> io::Result<()>;
 }
 
@@ -193,26 +193,32 @@ fn metadata(recording: &Recording) -> HashMap<String, String> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// What the exported events lack.
+/// What the exported events and spans lack.
 struct Partial {
-    /// The number of lost events.
-    lost: u64,
+    /// What is missing, as `perf-prof top` counts it.
+    shortfall: Shortfall,
     /// Descriptions of the parts of the recording that cannot be read.
     damage: Vec<String>,
 }
 
 impl Partial {
-    /// Returns what the events lack. `None` if they are complete.
-    fn of(outcome: &Outcome) -> Option<Partial> {
+    /// Returns what the events and spans lack. `None` if they are complete.
+    fn of(outcome: &Outcome, stats: &Stats, context: &Context) -> Option<Partial> {
         let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
-        let lost = outcome.lost.max(lost.per_event.iter().sum());
-        (lost != 0 || !damage.is_empty()).then(|| Partial { lost, damage: damage.clone() })
+        let counted = Shortfall::of(stats, Some(context)).unwrap_or_default();
+        let lost = counted.lost.max(lost.per_event.iter().sum());
+        let shortfall = Shortfall { lost, damaged: counted.damaged || !damage.is_empty(), ..counted };
+        (shortfall != Shortfall::default()).then(|| Partial { shortfall, damage: damage.clone() })
     }
 
     fn text(&self) -> String {
-        let Partial { lost, damage } = self;
-        let lost = (*lost != 0).then(|| format!("{lost} event{} lost", if *lost == 1 { "" } else { "s" }));
-        lost.into_iter().chain(damage.iter().cloned()).collect::<Vec<_>>().join("; ")
+        let Partial { shortfall, damage } = self;
+        let lost = shortfall.lost;
+        let of_events = (lost != 0).then(|| format!("{lost} event{} lost", if lost == 1 { "" } else { "s" }));
+        let damaged = shortfall.damaged && damage.is_empty();
+        let others = Shortfall { lost: 0, damaged, ..shortfall.clone() }.reasons();
+        let others = Some(others).filter(|others| !others.is_empty());
+        of_events.into_iter().chain(damage.iter().cloned()).chain(others).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -320,10 +326,11 @@ struct Exported {
 fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<Exported> {
     let delivered = chosen.deliver(|about| {
         let (types, context) = (about.events.clone(), about.context.clone());
-        Ok(Exporting { exporter, types, context, count: 0, failure: None })
+        Ok(Exporting { exporter, types, context, stats: about.stats.clone(), count: 0, failure: None })
     })?;
-    let (status, partial) = (delivered.status(), Partial::of(&delivered.outcome));
-    let Exporting { exporter, context, count, failure, .. } = delivered.sink;
+    let status = delivered.status();
+    let Exporting { exporter, context, stats, count, failure, .. } = delivered.sink;
+    let partial = Partial::of(&delivered.outcome, &stats, &context);
     let written = match failure {
         Some(error) => Err(error),
         None => exporter.finish(&context, partial.as_ref()),
@@ -336,6 +343,7 @@ struct Exporting<E> {
     exporter: E,
     types: Vec<EventType>,
     context: Arc<Context>,
+    stats: Arc<Stats>,
     count: u64,
     failure: Option<io::Error>,
 }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use perf_prof_events::event::{Context, EventType, Sample, cgroup_text, frames, has_callchain, write_json};
+use perf_prof_events::event::{Context, EventType, Sample, Shortfall, cgroup_text, frames, has_callchain, write_json};
 use perf_prof_format::{control_characters::in_json, tracefs::Field, value::Value};
 use serde_json::json;
 
@@ -32,12 +32,16 @@ impl Exporter for JsonRows<'_> {
         self.to.write_all(&self.line)
     }
 
-    /// If events are missing, writes an object like the last one of `perf-prof top --json`.
+    /// If events or spans are missing, writes an object like the last one of `perf-prof top --json`.
     fn finish(self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
         let Some(partial) = partial else { return Ok(()) };
-        let (lost, damaged) = (partial.lost, !partial.damage.is_empty());
-        let total =
+        let Shortfall { lost, damaged, gaps, missing, .. } = partial.shortfall;
+        let mut total =
             json!({ "kind": "total", "partial": true, "lost": lost, "damaged": damaged, "reasons": partial.text() });
+        if gaps != 0 {
+            total["missing"] = gaps.into();
+            total["missing_time"] = missing.into();
+        }
         writeln!(self.to, "{}", in_json(&total.to_string()))
     }
 }
