@@ -41,7 +41,11 @@ use super::{
         random_access::Input,
     },
     limits::{MemoryLimit, ReadLimits},
-    order::{block_stream::ReplayContext, sequential::Arrival},
+    order::{
+        block_stream::ReplayContext,
+        gaps::{FoundGaps, Gap},
+        sequential::Arrival,
+    },
     select::Selection,
     source::Replay,
 };
@@ -95,6 +99,8 @@ pub struct Recording {
     pub warnings: Vec<String>,
     /// True if some of the warnings in `warnings` say that records are missing.
     pub lacks_records: bool,
+    /// The gap of rings whose files are missing: the whole time.
+    pub(crate) missing_rings: Option<Gap>,
     layouts: Arc<Layouts>,
     /// The limit for the memory that reading the records takes.
     pub(crate) limit: MemoryLimit,
@@ -233,6 +239,7 @@ impl Recording {
         }
         let missing_files = directory::missing_files_warning(&name, &files, rings);
         recording.lacks_records |= missing_files.is_some();
+        recording.missing_rings = missing_files.as_ref().map(|_| Gap::of_unread(0, u64::MAX));
         recording.warnings.extend(missing_files);
         Ok(recording)
     }
@@ -374,6 +381,7 @@ impl Recording {
             rings_of,
             warnings,
             lacks_records: false,
+            missing_rings: None,
             layouts,
             limit,
             blocks,
@@ -505,7 +513,8 @@ impl Recording {
         }
         let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
         let aux = self.aux;
-        Replay::new(self, ReplayContext { order, layouts, selection, pool: Arc::default(), aux })
+        let (pool, gaps) = (Arc::default(), FoundGaps::default());
+        Replay::new(self, ReplayContext { order, layouts, selection, pool, aux, gaps })
     }
 
     /// Like [`Recording::replay`], but keeps the recording, so that it can be replayed again. Returns `None` for a

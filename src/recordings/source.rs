@@ -106,7 +106,7 @@ impl StreamOpener {
         let Streams { streams, .. } = &mut self.opened;
         if self.before > 0 {
             let count = streams.len() + 1;
-            streams.insert(0, Box::new(GapStream::new(&self.gaps, &self.context.selection, count)));
+            streams.insert(0, Box::new(GapStream::new(&self.gaps, &self.context, count)));
         }
         Ok(self.opened)
     }
@@ -183,7 +183,7 @@ impl Replay {
             memory: share,
             most_ahead: AHEAD.min(share),
             opened: Streams { streams: Vec::new(), total: 0, release: ReleaseTime::InRounds },
-            gaps: Vec::new(),
+            gaps: recording.missing_rings.map(|gap| Arc::new(vec![gap])).into_iter().collect(),
         };
         let Streams { streams, total, release } = opener.open(data)?;
         let batches = Batches::new(Merger::new(streams, release, limit));

@@ -17,3 +17,4 @@ mod perf_frames;
 mod recorders;
 mod selection;
 mod symbols;
+mod unread;

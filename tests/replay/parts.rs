@@ -15,7 +15,7 @@ use crate::harness::recording::Folder;
 
 /// How records are stored in a file.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+pub(super) enum Form {
     Plain,
     PlainPipe,
     /// Plain records and a stored block index.
@@ -28,7 +28,7 @@ enum Form {
 /// The number of records in one compressed record.
 const TOGETHER: usize = 200;
 
-fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
+pub(super) fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
     match form {
         Form::Plain => maker.file(&records.concat()),
         Form::PlainPipe => maker.pipe(&records.concat()),
@@ -105,7 +105,7 @@ fn records(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-fn opened(file: &[u8]) -> Recording {
+pub(super) fn opened(file: &[u8]) -> Recording {
     Recording::of_file(Arc::new(file.to_vec()), "x").unwrap()
 }
 
@@ -117,7 +117,7 @@ fn part(file: &[u8], times: &[(u64, u64)]) -> Replay {
 }
 
 /// Creates a directory with one file per ring.
-fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
+pub(super) fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
     let folder = Folder::new();
     folder.write("data", &maker.file(&maker.comm(1)));
     rings.iter().enumerate().for_each(|(ring, bytes)| drop(folder.write(&format!("data.{ring}"), bytes)));

@@ -85,6 +85,8 @@ pub struct BlockIndex {
     pub aux_bytes: u64,
     /// The number of records with a type that no recorder writes; 0 if the index was stored in the recording.
     pub(crate) impossible: u64,
+    /// The time of the last record, if the section has bytes after it that cannot be read.
+    pub(crate) left_out_after: Option<u64>,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
     /// The gaps of the section: the times in which its rings were losing records. Empty until the first search for
@@ -331,6 +333,7 @@ impl IndexInput<'_> {
                 }
             };
             warnings.push(format!("{}: {why}", self.name));
+            found.left_out_after = Some(before);
             break;
         }
         Ok(Some((found, before)))
@@ -391,6 +394,7 @@ impl IndexInput<'_> {
         second.samples.into_iter().for_each(|samples| found.add_samples(samples));
         found.aux_bytes += second.aux_bytes;
         found.impossible += second.impossible;
+        found.left_out_after = second.left_out_after;
         warnings.extend(at_end);
         Ok(Some(Indexed::Plain(Arc::new(found))))
     }

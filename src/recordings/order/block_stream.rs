@@ -16,13 +16,13 @@ use perf_prof_format::{
 };
 use perf_prof_system::mutex::Mutex;
 
-use super::gaps::{Gap, GapFinder};
+use super::gaps::{FoundGaps, Gap, GapFinder};
 use crate::{
     error::{PerfDataError, wrong_types},
     format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts},
     index::blocks::{Block, BlockIndex, Need, swap_records},
     input::{block_pool::Pool, decompress::RunDecompressor, random_access::Input},
-    select::{Selection, Wanted, is_impossible},
+    select::{Gaps, Selection, Wanted, is_impossible},
 };
 
 /// A source of records that is read block by block.
@@ -101,9 +101,18 @@ pub(crate) struct ReplayContext {
     pub pool: Arc<Pool>,
     /// The AUX area data that was found so far.
     pub aux: AuxTrace,
+    /// The gaps that the streams find while they read.
+    pub gaps: FoundGaps,
 }
 
 impl ReplayContext {
+    /// Notes that records cannot be read: records after the time `begin`, up to the time `end`.
+    pub fn note_unread(&self, begin: u64, end: u64) {
+        if self.selection.gaps == Gaps::Marked {
+            self.gaps.add(Gap::of_unread(begin, end));
+        }
+    }
+
     /// Appends the selected records of a block to `records`. `before` is the time of the last record before the block.
     /// Records at the start of the block that contain no time get this time.
     pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> Listed {
@@ -250,7 +259,8 @@ impl IndexedStream {
         }
         let layouts = self.context.layouts.clone();
         let read = |block: usize| self.read(&index.blocks[block]).map_err(|error| PerfDataError::io(&self.name, error));
-        let found = GapFinder::new(&index, &layouts, read).find()?;
+        let mut found = GapFinder::new(&index, &layouts, read).find()?;
+        found.extend(index.left_out_after.map(|last| Gap::of_unread(last, u64::MAX)));
         Ok(index.gaps.get_or_init(|| Arc::new(found)).clone())
     }
 
@@ -304,6 +314,11 @@ impl IndexedStream {
     /// Compares the records of a block with the index, and warns if they differ.
     fn check(&mut self, block: &Block, listed: Listed) {
         let Listed { count, samples, impossible, first } = listed;
+        if block.samples != 0 && (count != block.records || impossible != 0 || samples < block.samples) {
+            // A block may have records of several rings, one ring after another. So the records that cannot be read may
+            // have any time of the block.
+            self.context.note_unread(block.first.saturating_sub(1), block.sampled.1);
+        }
         // If the records differ from the index, somebody changed the file after it was indexed or recorded. Records
         // that are earlier than the index states can no longer be sorted.
         if count != block.records || first < block.first {

@@ -8,8 +8,14 @@
 //!                 ^            ^
 //!                 marker       LOST
 //! ```
+//!
+//! Records that cannot be read, because bytes of the recording are damaged or missing, are a loss too. No record reports
+//! it, so a second marker shows where it ends.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use perf_prof_format::{
     abi::{PERF_RECORD_LOST_SAMPLES, perf_data::FIRST_USER_RECORD_TYPE},
@@ -19,7 +25,11 @@ use rustc_hash::FxHashMap;
 
 use super::block_stream::{Numbers, Stream};
 use crate::{
-    error::PerfDataError, format::layouts::Layouts, index::blocks::BlockIndex, order::merge, select::Selection,
+    error::PerfDataError,
+    format::layouts::Layouts,
+    index::blocks::BlockIndex,
+    order::{block_stream::ReplayContext, merge},
+    select::Selection,
 };
 
 /// A time in which a ring was losing events. All times are in ns.
@@ -34,6 +44,28 @@ pub(crate) struct Gap {
     delivered: u64,
     /// The CPU of the ring; [`NO_CPU`] if the records do not contain it.
     cpu: u32,
+}
+
+impl Gap {
+    /// Returns the gap of records that cannot be read. Their times are after `begin` and not after `end`. It is not known
+    /// which rings have lost records, so the gap belongs to no CPU.
+    pub fn of_unread(begin: u64, end: u64) -> Gap {
+        Gap { begin: begin.min(end), end, delivered: u64::MAX, cpu: NO_CPU }
+    }
+}
+
+/// The gaps that the streams of a replay find while they read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FoundGaps(Arc<Mutex<Vec<Gap>>>);
+
+impl FoundGaps {
+    pub fn add(&self, gap: Gap) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
+    }
+
+    fn take(&self) -> Vec<Gap> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// The value of `Gap::cpu` for records without a CPU. All these records are treated as records of one ring.
@@ -146,7 +178,7 @@ type Mark = (u64, RingRoom);
 
 /// Adds the markers of a gap. One marker shows where the gap begins. If the record about the loss is selected and has a
 /// time, this record shows where the gap ends. Otherwise a second marker shows the end.
-fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
+fn mark(gap: &Gap, selection: &Selection, marks: &mut VecDeque<Mark>) {
     let &Gap { begin, end, delivered, cpu } = gap;
     let is_delivered = selection.time(delivered);
     let is_selected = cpu == NO_CPU || selection.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
@@ -157,19 +189,21 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     // record, because markers are sorted before records of the same time.
     let begin = begin.saturating_add(1).min(end);
     let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
-    marks.push((begin, RingRoom::Used));
+    marks.push_back((begin, RingRoom::Used));
     // If a gap is still open at the end of the selected times, no marker shows its end, because
     // `Derivation::continue_in` handles such a gap.
     if (delivered != end || !is_delivered) && end <= selection.last_time() {
-        marks.push((end, RingRoom::Left));
+        marks.push_back((end, RingRoom::Left));
     }
 }
 
 /// The markers of a recording, as a stream. This stream has to be the first of all streams, so that a marker comes
 /// before records of the same time.
 pub(crate) struct GapStream {
-    marks: Vec<Mark>,
-    left: Range<usize>,
+    /// The markers that were not loaded yet, in time order.
+    marks: VecDeque<Mark>,
+    selection: Arc<Selection>,
+    found: FoundGaps,
     numbers: Numbers,
 }
 
@@ -177,31 +211,41 @@ pub(crate) struct GapStream {
 const LOT: usize = 1024;
 
 impl GapStream {
-    /// Creates a stream of the markers for the selected times and CPUs. `gaps` are the gaps of all sections.
-    pub fn new(gaps: &[Arc<Vec<Gap>>], selection: &Selection, streams: usize) -> Self {
-        let mut marks = Vec::new();
-        gaps.iter().flat_map(|gaps| gaps.iter()).for_each(|gap| mark(gap, selection, &mut marks));
-        marks.sort_unstable_by_key(|&(time, room)| (time, room == RingRoom::Left));
-        let left = 0..marks.len();
-        Self { marks, left, numbers: Numbers { first: 0, stride: merge::stride(streams) } }
+    /// Creates a stream of the markers for the selected times and CPUs. `gaps` are the gaps of all sections that are known
+    /// before the records are read.
+    pub fn new(gaps: &[Arc<Vec<Gap>>], context: &ReplayContext, streams: usize) -> Self {
+        let ReplayContext { selection, gaps: found, .. } = context.clone();
+        let numbers = Numbers { first: 0, stride: merge::stride(streams) };
+        let mut stream = Self { marks: VecDeque::new(), selection, found, numbers };
+        stream.add(gaps.iter().flat_map(|gaps| gaps.iter()));
+        stream
+    }
+
+    fn add<'a>(&mut self, gaps: impl Iterator<Item = &'a Gap>) {
+        gaps.for_each(|gap| mark(gap, &self.selection, &mut self.marks));
+        self.marks.make_contiguous().sort_unstable_by_key(|&(time, room)| (time, room == RingRoom::Left));
     }
 }
 
 impl Stream for GapStream {
     fn bound(&mut self) -> Result<u64, PerfDataError> {
-        Ok(self.marks[self.left.clone()].first().map_or(u64::MAX, |&(time, _)| time))
+        // A stream adds a gap before records of later times are released: it has not read these records yet.
+        let found = self.found.take();
+        if !found.is_empty() {
+            self.add(found.iter());
+        }
+        Ok(self.marks.front().map_or(u64::MAX, |&(time, _)| time))
     }
 
     fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
-        let lot = self.left.start..self.left.end.min(self.left.start + LOT);
-        if lot.is_empty() {
+        if self.marks.is_empty() {
             return Ok(None);
         }
-        self.left.start = lot.end;
+        let lot = self.marks.drain(..self.marks.len().min(LOT));
         let number = self.numbers.next_number();
         // All markers of the same kind refer to the same record, which is stored once.
         let (chunk, second) = RingRoom::chunk_for_replay();
-        records.extend(self.marks[lot].iter().map(|&(time, room)| SortedRecord {
+        records.extend(lot.map(|(time, room)| SortedRecord {
             time,
             chunk: number,
             offset: if room == RingRoom::Used { 0 } else { second },

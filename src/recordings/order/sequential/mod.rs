@@ -13,12 +13,16 @@
 use std::{collections::VecDeque, os::fd::RawFd};
 
 use perf_prof_format::{
-    abi::perf_data::{
-        PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND,
-        PERF_RECORD_STAT_ROUND,
+    abi::{
+        PERF_RECORD_SAMPLE,
+        perf_data::{
+            PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND,
+            PERF_RECORD_STAT_ROUND,
+        },
     },
-    record::{Chunk, MARGIN, SortedRecord, record_type},
+    record::{Chunk, MARGIN, SortedRecord, record_size, record_type},
 };
+use rustc_hash::FxHashMap;
 
 use super::block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, Warnings};
 use crate::{
@@ -59,12 +63,6 @@ pub(crate) struct SequentialStream {
     arrival: Arrival,
     warnings: Warnings,
     window: Window,
-    /// Two times, from each of which the margin was subtracted: the newest time of all records up to the end of the
-    /// last round, and the newest time of all records up to the end of the round before it.
-    rounds: [u64; 2],
-    /// A second lower bound for the times of unread records. It is set when a block has to be delivered because the
-    /// window is full: unread records are assumed to be newer than the earliest record of this block.
-    floor: u64,
     ended: bool,
 }
 
@@ -73,8 +71,8 @@ pub(crate) struct SequentialStream {
 enum Unpacking {
     Works,
     /// A compressed record was damaged. The records after it depend on the damaged record, up to the start of the next
-    /// zstd frame.
-    Failed,
+    /// zstd frame. They are missing since this time.
+    Failed(u64),
 }
 
 /// The maximum number of damaged places that get a warning each. Further places are only counted, because there may be
@@ -98,6 +96,14 @@ struct Window {
     /// `before` is the time of the last record, and `newest` is the newest time of all records so far.
     before: u64,
     newest: u64,
+    /// Two times, from each of which the margin was subtracted: the newest time of all records up to the end of the
+    /// last round, and the newest time of all records up to the end of the round before it.
+    rounds: [u64; 2],
+    /// A second lower bound for the times of unread records. It is set when a block has to be delivered because the
+    /// window is full: unread records are assumed to be newer than the earliest record of this block.
+    floor: u64,
+    /// The time since which records are missing, if records of this round could not be read.
+    missing_since: Option<u64>,
     /// `number` is the number of the block that is being filled, and `numbers` gives the numbers of the blocks after
     /// it.
     number: u32,
@@ -128,9 +134,15 @@ impl Window {
 
     /// Adds a record to the current block if it is selected.
     fn add(&mut self, record: &[u8]) {
+        let own = self.context.layouts.time(record);
+        let time = own.unwrap_or(self.before);
+        if is_impossible(record_type(record)) {
+            self.wrong_types += 1;
+            self.missing_since.get_or_insert(self.before);
+        } else if self.missing_since.is_some() && self.rounds[0] == 0 && own.is_some() {
+            self.end_gap(time);
+        }
         let ReplayContext { layouts, selection, .. } = &self.context;
-        let time = layouts.time(record).unwrap_or(self.before);
-        self.wrong_types += u64::from(is_impossible(record_type(record)));
         self.before = time;
         self.newest = self.newest.max(time);
         if selection.wants(record, time, layouts) == Wanted::No {
@@ -142,6 +154,35 @@ impl Window {
         self.first = self.first.min(time);
         self.listed.push(SortedRecord { time, chunk: self.number, offset: self.block.len() as u32 });
         self.block.extend_from_slice(record);
+    }
+
+    /// Returns the lower bound for the times of unread records.
+    fn bound(&self) -> u64 {
+        self.rounds[1].max(self.floor)
+    }
+
+    /// Returns a time since which samples are missing, if the next bytes cannot be read: the last samples of any CPU may be
+    /// in these bytes. Reads all records in the window.
+    fn last_of_all_cpus(&self) -> u64 {
+        let mut last: FxHashMap<Option<u32>, u64> = FxHashMap::default();
+        let blocks = self.blocks.iter().map(|ready| (&ready.bytes, &ready.listed)).chain([(&self.block, &self.listed)]);
+        for (bytes, at) in blocks.flat_map(|(bytes, listed)| listed.iter().map(move |at| (bytes, at))) {
+            let rest = &bytes[at.offset as usize..];
+            if record_type(rest) == PERF_RECORD_SAMPLE {
+                let cpu = self.context.layouts.cpu(&rest[..record_size(rest).min(rest.len())]);
+                let last = last.entry(cpu).or_default();
+                *last = at.time.max(*last);
+            }
+        }
+        last.into_values().min().unwrap_or(self.before).max(self.bound())
+    }
+
+    /// Notes the gap of records that could not be read, if there is one. The next records that can be read have the time
+    /// `end`.
+    fn end_gap(&mut self, end: u64) {
+        if let Some(since) = self.missing_since.take() {
+            self.context.note_unread(since, end);
+        }
     }
 
     /// Ends a round of `perf stat record`. Records of counts have no times and are delivered in the order of the input.
@@ -183,12 +224,14 @@ impl SequentialStream {
             wrong_types: 0,
             before: 0,
             newest: 0,
+            rounds: [0; 2],
+            floor: 0,
+            missing_since: None,
             number: numbers.next_number(),
             numbers,
         };
         let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
-        let (rounds, floor, ended) = ([0; 2], 0, false);
-        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, warnings, window, rounds, floor, ended }
+        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, warnings, window, ended: false }
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
@@ -200,7 +243,7 @@ impl SequentialStream {
         let complete = |first: u64, rounds: [u64; 2]| first < rounds[1];
         while !self.ended
             && self.window.bytes < self.window.limit
-            && !self.window.earliest().is_some_and(|(_, first)| complete(first, self.rounds))
+            && !self.window.earliest().is_some_and(|(_, first)| complete(first, self.window.rounds))
         {
             self.step()?;
         }
@@ -220,8 +263,11 @@ impl SequentialStream {
                 if let Err(why) = unpacker.step(order) {
                     let at = self.records.consumed();
                     unpacker.restart().map_err(|error| PerfDataError::io("zstd", error))?;
-                    self.unpacking = Unpacking::Failed;
                     self.damaged += 1;
+                    // With very many damaged places, reading the window for each of them would take too long.
+                    let is_told = self.damaged <= REPORTED_PLACES;
+                    let since = if is_told { self.window.last_of_all_cpus() } else { self.window.bound() };
+                    self.unpacking = Unpacking::Failed(since);
                     if self.damaged <= REPORTED_PLACES {
                         self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
                     }
@@ -229,7 +275,8 @@ impl SequentialStream {
                 return Ok(());
             }
         }
-        match self.records.next()? {
+        let end = self.records.next()?;
+        match end {
             Next::Record(size) => return self.record(size),
             Next::End => {}
             Next::CutOff(left) => self.warn(format_args!("the last {left} bytes are left out: the input is cut off")),
@@ -255,8 +302,20 @@ impl SequentialStream {
             self.warnings.add(FoundBy::AllReaders, aux_warning(&self.records.name, self.aux));
         }
         self.window.finish_block();
+        self.note_unread_end(end);
         self.ended = true;
         Ok(())
+    }
+
+    /// Notes the gap that lasts until the end of the input, if its last records cannot be read.
+    fn note_unread_end(&mut self, end: Next) {
+        let window = &mut self.window;
+        window.end_gap(window.newest);
+        match (self.unpacking, end) {
+            (Unpacking::Failed(since), _) => window.context.note_unread(since, u64::MAX),
+            (Unpacking::Works, Next::CutOff(_) | Next::Damaged) => window.context.note_unread(window.before, u64::MAX),
+            (Unpacking::Works, Next::Record(_) | Next::End) => {}
+        }
     }
 
     /// Processes the next record of the file, which has `size` bytes.
@@ -267,8 +326,11 @@ impl SequentialStream {
         let mut skip = 0;
         match record_type(record) {
             PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2 => {
-                if self.unpacking == Unpacking::Failed && begins_frame(record) {
+                if let Unpacking::Failed(since) = self.unpacking
+                    && begins_frame(record)
+                {
                     self.unpacking = Unpacking::Works;
+                    self.window.missing_since.get_or_insert(since);
                     if self.damaged <= REPORTED_PLACES {
                         let at = self.records.consumed();
                         self.warn(format_args!("compressed records are read again from byte {at} on"));
@@ -290,7 +352,13 @@ impl SequentialStream {
                     Arrival::Stored => MARGIN.as_nanos() as u64,
                     Arrival::Live => 0,
                 };
-                self.rounds = [self.window.newest.saturating_sub(margin), self.rounds[0]];
+                if self.unpacking == Unpacking::Works {
+                    let window = &mut self.window;
+                    window.end_gap(window.newest);
+                    // Without the damaged records, the newest time is not known. So the bound stays until they end, and no
+                    // record after the start of their gap is released before the gap is noted.
+                    window.rounds = [window.newest.saturating_sub(margin), window.rounds[0]];
+                }
                 if self.arrival == Arrival::Live {
                     self.window.finish_block();
                 }
@@ -298,7 +366,7 @@ impl SequentialStream {
             PERF_RECORD_STAT_ROUND if self.arrival == Arrival::Live => {
                 self.window.add(record);
                 self.window.end_round_of_counts();
-                self.rounds = [self.window.newest; 2];
+                self.window.rounds = [self.window.newest; 2];
             }
             _ => {
                 skip = payload(record);
@@ -316,8 +384,9 @@ impl SequentialStream {
 
 impl Stream for SequentialStream {
     fn bound(&mut self) -> Result<u64, PerfDataError> {
-        let unread = if self.ended { u64::MAX } else { self.rounds[1].max(self.floor) };
-        let read = self.window.earliest().map_or(u64::MAX, |(_, first)| first).min(self.window.first);
+        let window = &self.window;
+        let unread = if self.ended { u64::MAX } else { window.bound() };
+        let read = window.earliest().map_or(u64::MAX, |(_, first)| first).min(window.first);
         Ok(read.min(unread))
     }
 
@@ -327,7 +396,7 @@ impl Stream for SequentialStream {
         let forced = window.bytes >= window.limit;
         let Some(ready) = window.earliest().and_then(|(at, _)| window.blocks.remove(at)) else { return Ok(None) };
         if forced {
-            self.floor = self.floor.max(ready.first);
+            window.floor = window.floor.max(ready.first);
         }
         window.bytes -= ready.size();
         records.extend_from_slice(&ready.listed);

@@ -45,6 +45,7 @@ fn context() -> ReplayContext {
         selection: selection.into(),
         pool: Default::default(),
         aux: Default::default(),
+        gaps: Default::default(),
     }
 }
 

@@ -1,0 +1,172 @@
+//! Records that cannot be read, because bytes of the recording are damaged or missing, are a loss: a replay marks the time
+//! in which they may have been, and makes no span of samples on both sides of it.
+
+use std::{collections::HashSet, fs, process::Command};
+
+use perf_prof_format::{
+    abi::{PERF_RECORD_SAMPLE, perf_data::PERF_RECORD_COMPRESSED},
+    record::{Batch, Records, RingRoom, Source, Wait, record_size, record_type},
+};
+use perf_prof_recordings::{Gaps, Recording, Selection};
+use serde_json::Value as Json;
+
+use super::{
+    made::{NATIVE, patiently},
+    parts::{Form, directory, file, opened},
+};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::Folder,
+    run::tested_program,
+};
+
+/// The number of nanoseconds between two samples. Rounds have a margin of some of these periods.
+const PERIOD: u64 = 1_000_000;
+const COUNT: u64 = 20_000;
+
+fn samples() -> Vec<Vec<u8>> {
+    (1..=COUNT).map(|number| NATIVE.sample(50, number * PERIOD)).collect()
+}
+
+/// Returns the times of the samples in these times, and the markers of losses.
+fn replayed(recording: Recording, times: &[(u64, u64)]) -> (Vec<u64>, Vec<(u64, RingRoom)>) {
+    let selection = Selection { gaps: Gaps::Marked, times: times.into(), ..Selection::default() };
+    let mut replay = recording.replay(selection).unwrap();
+    let (mut samples, mut marks) = (Vec::new(), Vec::new());
+    while let Wait::Batch(Batch::Sorted(sorted)) = patiently(&mut replay) {
+        for (at, (ring, record)) in sorted.records.iter().zip(sorted.in_order()) {
+            match RingRoom::of_record(record) {
+                Some(room) if ring == RingRoom::IN_REPLAY => marks.push((at.time, room)),
+                _ if record_type(record) == PERF_RECORD_SAMPLE => samples.push(at.time),
+                _ => {}
+            }
+        }
+    }
+    assert!(replay.take_failure().is_none() && replay.late() == 0 && samples.is_sorted());
+    (samples, marks)
+}
+
+/// Returns the offsets of the records of this type in a file or a pipe.
+fn offsets(bytes: &[u8], mut at: usize, kind: u32) -> Vec<usize> {
+    let mut found = Vec::new();
+    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= 8 && record_size(rest) >= 8) {
+        if record_type(rest) == kind {
+            found.push(at);
+        }
+        at += record_size(rest);
+    }
+    found
+}
+
+/// Returns a recording with damage in its middle.
+fn damaged(form: Form) -> Vec<u8> {
+    let mut bytes = file(NATIVE, &samples(), form);
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    match form {
+        Form::Packed(_) | Form::PackedPipe(_) => {
+            let begin = if matches!(form, Form::Packed(_)) { word(40) } else { NATIVE.pipe(&[]).len() };
+            let packed = offsets(&bytes, begin, PERF_RECORD_COMPRESSED);
+            let at = packed[packed.len() / 2];
+            let size = record_size(&bytes[at..]);
+            // zstd has no block of this type, so decompression fails.
+            bytes[at + 8..at + size].fill(0xff);
+        }
+        _ => {
+            let index = opened(&bytes).index().unwrap()[0].clone().unwrap();
+            let block = index.blocks[index.blocks.len() / 2];
+            let size = block.size / block.records;
+            let at = (block.offset + u64::from(block.records / 2 * size)) as usize;
+            bytes[at..at + 400].fill(0);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn damaged_bytes_are_marked_as_a_loss() {
+    for form in [Form::Indexed, Form::Packed(4), Form::PackedPipe(4)] {
+        let bytes = damaged(form);
+        let (found, marks) = replayed(opened(&bytes), &[]);
+        let there: HashSet<u64> = found.iter().copied().collect();
+        let missing: Vec<u64> = (1..=COUNT).map(|n| n * PERIOD).filter(|time| !there.contains(time)).collect();
+        let (first, last) = (missing[0], missing[missing.len() - 1]);
+        let &[(begin, RingRoom::Used), (end, RingRoom::Left)] = &marks[..] else { panic!("{form:?}: {marks:?}") };
+        assert!(begin <= first && last <= end, "{form:?}: {first} to {last}, {marks:?}");
+        assert!(end - begin < COUNT / 4 * PERIOD, "{form:?}: {first} to {last}, {marks:?}");
+        // A part that begins within the loss begins with its marker, and a part without missing records has no marker.
+        let within = (first + last) / 2;
+        let (_, marks) = replayed(opened(&bytes), &[(within, u64::MAX)]);
+        assert_eq!(marks, [(within, RingRoom::Used), (end, RingRoom::Left)], "{form:?}");
+        for times in [(0, begin - 1), (end + 1, u64::MAX)] {
+            assert_eq!(replayed(opened(&bytes), &[times]).1, [], "{form:?}");
+        }
+    }
+}
+
+/// Without a stored index, everything after the damage is left out. The other files of a directory go on.
+#[test]
+fn a_file_of_a_directory_that_ends_early_or_is_missing_is_marked_as_a_loss() {
+    let ring = |first: usize| samples().into_iter().skip(first).step_by(2).collect::<Vec<_>>();
+    let (even, odd) = (ring(0), ring(1));
+    let half = (COUNT / 4) as usize;
+    let size = odd[0].len();
+    let cut = odd.concat()[..half * size + size / 2].to_vec();
+    let mut zeroed = odd.concat();
+    zeroed[half * size..half * size + 400].fill(0);
+    for ended in [cut, zeroed] {
+        let folder = directory(NATIVE, &[even.concat(), ended]);
+        let (found, marks) = replayed(Recording::open(&folder.path("")).unwrap(), &[]);
+        assert_eq!(found.len(), even.len() + half);
+        assert_eq!(marks, [(COUNT / 2 * PERIOD + 1, RingRoom::Used)]);
+    }
+    let folder = directory(NATIVE, &[even.concat(), odd.concat(), even.concat()]);
+    fs::remove_file(folder.path("data.1")).unwrap();
+    let (found, marks) = replayed(Recording::open(&folder.path("")).unwrap(), &[]);
+    assert_eq!((found.len(), marks), (2 * even.len(), vec![(1, RingRoom::Used)]));
+}
+
+/// A begin before the damage must not get the end of a later call.
+#[test]
+fn no_span_is_made_of_samples_on_both_sides_of_damage() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    let recorder = &mut Command::new(tested_program());
+    recorder.args(["record", "-q", "-e", "syscall", "-o"]).arg(&path);
+    recorder.args(["--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=4000", "status=none"]);
+    assert!(recorder.status().unwrap().success());
+    let bytes = fs::read(&path).unwrap();
+    let index = opened(&bytes).index().unwrap()[0].clone().unwrap();
+    let spans = |path: &std::path::Path| -> HashSet<(u64, u64)> {
+        let words = ["trace", "-q", "-e", "syscall", "--json", "--input"];
+        let output = Command::new(tested_program()).args(words).arg(path).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
+        lines.filter_map(|line| Some((line["_time"].as_u64()?, line["duration"].as_u64()?))).collect()
+    };
+    let whole = spans(&path);
+    assert!(whole.len() > 8000, "{}", whole.len());
+    // The sample of a call's begin has the six arguments, so it is larger than the sample of its end. Without the end of
+    // this call, the first end after the block would end the span.
+    let size_of_first = |at: usize| {
+        let records = Records::new(&bytes[at..]);
+        records.into_iter().find(|record| record_type(record) == PERF_RECORD_SAMPLE).map_or(0, <[u8]>::len)
+    };
+    let sizes: Vec<usize> = index.blocks.iter().map(|block| size_of_first(block.offset as usize)).collect();
+    let smaller = |number: &usize| sizes[number + 1] < *sizes.iter().max().unwrap();
+    let number = (1..sizes.len() - 1).find(smaller).unwrap_or(1);
+    let block = index.blocks[number];
+    let begin = block.offset as usize;
+    let inside = offsets(&bytes[..begin + block.size as usize], begin, PERF_RECORD_SAMPLE);
+    let largest = inside.iter().map(|&at| record_size(&bytes[at..])).max().unwrap();
+    let begins = inside[inside.len() / 2..].iter().filter(|&&at| record_size(&bytes[at..]) == largest);
+    // One of two calls is a read, the other one a write.
+    for &at in begins.take(2) {
+        let mut bytes = bytes.clone();
+        bytes[at + largest..at + largest + 200].fill(0);
+        let found = spans(&folder.write("damaged.data", &bytes));
+        assert!(found.len() > whole.len() / 2, "{} of {}", found.len(), whole.len());
+        let made_up: Vec<_> = found.difference(&whole).collect();
+        assert!(made_up.is_empty(), "{made_up:?}");
+    }
+}
