@@ -71,22 +71,41 @@ impl CopiedRing {
         Records::new(&self.newest_first).filter_map(of).last()
     }
 
-    /// Returns the records, the oldest one first.
-    pub fn oldest_first(&self) -> OldestFirst<'_> {
+    /// Returns the offsets of the records, the newest one first. A u32 is enough, because the kernel has no rings of 4 GiB.
+    pub fn starts(&self) -> Vec<u32> {
         let mut at = 0;
         let starts = Records::new(&self.newest_first).map(|record| {
             let start = at;
             at += record.len() as u32;
             start
         });
-        OldestFirst { starts: starts.collect(), newest_first: &self.newest_first }
+        starts.collect()
+    }
+
+    /// Returns the record at an offset from [`CopiedRing::starts`].
+    pub fn record(&self, start: u32) -> Option<&[u8]> {
+        Records::new(self.newest_first.get(start as usize..)?).next()
+    }
+
+    /// Drops the record at the offset `start` and all older records.
+    pub fn drop_from(&mut self, start: u32) {
+        self.newest_first.truncate(start as usize);
+        // The memory is given back in few large steps, because each step may move the rest.
+        if self.newest_first.len() < self.newest_first.capacity() / 2 {
+            self.newest_first.shrink_to_fit();
+        }
+    }
+
+    /// Returns the records, the oldest one first.
+    pub fn oldest_first(&self) -> OldestFirst<'_> {
+        OldestFirst { starts: self.starts(), newest_first: &self.newest_first }
     }
 }
 
 /// The records of a copy, the oldest one first.
 pub struct OldestFirst<'a> {
     newest_first: &'a [u8],
-    /// The offsets of the records. A u32 is enough, because the kernel has no rings of 4 GiB.
+    /// The offsets of the records.
     starts: Vec<u32>,
 }
 

@@ -250,3 +250,28 @@ fn a_full_disk_takes_no_spans_from_before() {
         assert!(found[0] > 5000 && found[1] > found[0] / 4, "{options:?}: {found:?}");
     }
 }
+
+/// A dump is written in the order of time, whichever rings its samples come from. So the samples that could not be written
+/// come after all others.
+#[test]
+fn a_full_disk_takes_no_spans_of_a_dump_from_before() {
+    needs([Need::Tracefs, Need::TwoCpus]);
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount_disk(&dir, "2m");
+    // The ring of each CPU gets more samples than the disk has space for.
+    let dd = "dd if=/dev/zero of=/dev/null bs=1 status=none";
+    let work = format!("for cpu in 0 1; do timeout 3 taskset -c $cpu {dd} & done; wait");
+    let folder = format!("{}/", disk.display());
+    let args = ["-q", "--before", "60s", "-e", "syscall", "-o", &folder, "--", "sh", "-c", &work];
+    let output = command(&dir, &args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let dumps: Vec<_> = fs::read_dir(&disk).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut top = Command::new(tested_program());
+    let output = top.args(["top", "syscall", "--json", "-q", "--input"]).args(&dumps).output().unwrap();
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    assert!(dumps.len() == 1 && said.contains("No space left on device"), "{dumps:?} {said}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let total: Json = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let [spans, missing] = ["events", "missing"].map(|member| total[member].as_u64().unwrap());
+    assert!(total["partial"] == true && spans > 1000 && missing < spans / 10, "{total} {said}");
+}

@@ -1,6 +1,7 @@
 //! One dump: the recording that a trigger makes from the contents of the rings.
 
 use std::{
+    collections::BTreeMap,
     ops::Range,
     path::PathBuf,
     sync::mpsc,
@@ -17,6 +18,7 @@ use perf_prof_recordings::write::{Dsos, Stream, Synthesis, WriteError, directory
 use perf_prof_system::{output, together::together};
 
 use super::{
+    in_order::InOrder,
     late_rings::{FirstCopy, LateRing, late_rings},
     pieces::{Copies, Part, PartEnd, Pieces},
     trigger_event::{self, Trigger},
@@ -49,6 +51,8 @@ pub struct Dump {
     since: Vec<Written>,
     /// Copies and records that are not written yet.
     pieces: Pieces<CopiedRing>,
+    /// The copies that are being written, and what is written after them.
+    in_order: Option<(InOrder, PartEnd)>,
     /// The mean size of the samples that were written last, in bytes.
     sample_size: u64,
     /// When the dump ends. Later triggers move this time.
@@ -126,6 +130,7 @@ impl Dump {
             window: from.max(began)..until,
             since: Vec::new(),
             pieces: Pieces::default(),
+            in_order: None,
             sample_size: if late.is_empty() { SAMPLE_SIZE } else { mean_size(copies) },
             ends: left(after),
             ends_at_latest: left(after) + after * (LONGEST - 1),
@@ -198,7 +203,7 @@ impl Dump {
 
     /// Returns how many copied bytes are not written yet. The result is at least 1 if anything is left to write.
     pub fn backlog(&self) -> usize {
-        self.pieces.bytes()
+        self.pieces.bytes() + self.in_order.as_ref().map_or(0, |(in_order, _)| in_order.bytes().max(1))
     }
 
     /// Returns whether the unwritten copies and one more copy of the rings fit into `room` bytes.
@@ -211,10 +216,36 @@ impl Dump {
         self.backlog() + written.iter().zip(&sizes).enumerate().map(due).sum::<usize>() <= room
     }
 
-    /// Writes the copy of one ring. If several threads write the recording, writes the copies of all rings.
+    /// Writes some records of the copies. If several threads write the recording, writes the copies of one moment.
     pub fn write_some(&mut self, capture: &Capture) {
-        let count = if self.ring_streams.is_empty() { 1 } else { usize::MAX };
-        let Some(Part { beside, copies, which, end }) = self.pieces.next(count) else { return };
+        let (mut in_order, end) = match self.in_order.take() {
+            Some(begun) => begun,
+            None => {
+                let Some(part) = self.pieces.next() else { return };
+                self.begin_part(part, capture)
+            }
+        };
+        let (layout, trailer) = (self.layout, self.trailer);
+        let mut left = AT_ONCE;
+        while left > 0 {
+            let Some(chunk) = in_order.next_chunk(|record| time(record, layout, trailer)) else { break };
+            self.writer.write_records(&chunk);
+            left = left.saturating_sub(chunk.len());
+        }
+        if left == 0 {
+            self.in_order = Some((in_order, end));
+        } else if end == PartEnd::Mark && self.ring_streams.is_empty() {
+            // The file `data` of a directory gets no end of a round. Otherwise perf would sort the records of this file
+            // alone.
+            self.writer.mark_round();
+        }
+        self.tell_failure();
+    }
+
+    /// Writes what comes before the records of the copies. Returns these records; none are left if several threads write
+    /// the recording.
+    fn begin_part(&mut self, part: Part<CopiedRing>, capture: &Capture) -> (InOrder, PartEnd) {
+        let Part { beside, mut copies, which, end } = part;
         if which == Copies::Later {
             copies
                 .iter()
@@ -222,39 +253,34 @@ impl Dump {
                 .for_each(|copied| self.note_overwritten(capture, copied));
         }
         self.writer.write_records(&beside);
-        for (bytes, records) in self.write(&copies) {
-            self.sample_size = bytes.checked_div(records).unwrap_or(self.sample_size);
+        self.sample_size = match copies.iter().map(CopiedRing::count).sum() {
+            0 => self.sample_size,
+            records => copies.iter().map(CopiedRing::size).sum::<usize>() as u64 / records as u64,
+        };
+        if !self.ring_streams.is_empty() {
+            self.write_by_threads(std::mem::take(&mut copies));
         }
-        // The file `data` of a directory gets no end of a round. Otherwise perf would sort the records of this file alone.
-        if end == PartEnd::Mark && self.ring_streams.is_empty() {
-            self.writer.mark_round();
-        }
-        self.tell_failure();
+        let (layout, trailer) = (self.layout, self.trailer);
+        (InOrder::new(copies, &self.window, |record| time(record, layout, trailer)), end)
     }
 
-    /// Writes copies. Returns the numbers of bytes and records of each copy.
-    fn write(&mut self, copies: &[CopiedRing]) -> Vec<(u64, u64)> {
+    /// Writes copies into the files of their rings.
+    fn write_by_threads(&mut self, copies: Vec<CopiedRing>) {
         let (layout, trailer, window) = (self.layout, self.trailer, self.window.clone());
         let time = |record: &[u8]| time(record, layout, trailer);
-        if self.ring_streams.is_empty() {
-            let mut write = |chunk: &[u8]| self.writer.write_records(chunk);
-            return copies.iter().map(|copied| write_inside(copied, &window, time, &mut write)).collect();
-        }
-        let write = |(ring, stream): &mut (u32, Stream)| -> Option<((u64, u64), Result<(), WriteError>)> {
-            let copied = copies.iter().find(|copied| copied.ring == *ring)?;
+        let mut copies: BTreeMap<u32, CopiedRing> = copies.into_iter().map(|copied| (copied.ring, copied)).collect();
+        let mut pairs: Vec<(&mut Stream, Option<CopiedRing>)> =
+            self.ring_streams.iter_mut().map(|(ring, stream)| (stream, copies.remove(&*ring))).collect();
+        let write = |(stream, copied): &mut (&mut Stream, Option<CopiedRing>)| -> Result<(), WriteError> {
+            let mut in_order = InOrder::new(copied.take().into_iter().collect(), &window, time);
             let mut result = Ok(());
-            let written = write_inside(copied, &window, time, |chunk| {
+            while let Some(chunk) = in_order.next_chunk(time) {
                 // After an error, the stream only counts the records.
-                result = std::mem::replace(&mut result, Ok(())).and(stream.records(chunk));
-            });
-            Some((written, result.and_then(|()| stream.flush())))
+                result = std::mem::replace(&mut result, Ok(())).and(stream.records(&chunk));
+            }
+            result.and_then(|()| stream.flush())
         };
-        let written = together(&mut self.ring_streams, write);
-        let keep = |(written, result)| {
-            self.writer.keep_failure(result);
-            written
-        };
-        written.into_iter().flatten().map(keep).collect()
+        together(&mut pairs, write).into_iter().for_each(|result| self.writer.keep_failure(result));
     }
 
     /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The approximate number of these
@@ -342,8 +368,8 @@ impl Dump {
 /// The assumed size of a sample, in bytes, before a sample was written.
 const SAMPLE_SIZE: u64 = 100;
 
-/// The maximum size of one write, in bytes. If the disk becomes full, the earlier writes remain.
-const CHUNK: usize = 1 << 20;
+/// About how many bytes are written before the next look at the rings.
+const AT_ONCE: usize = 8 << 20;
 
 /// Returns the mean size of the samples in copies, in bytes.
 fn mean_size(copies: &[CopiedRing]) -> u64 {
@@ -358,36 +384,4 @@ fn time(record: &[u8], layout: SampleLayout, trailer: TrailerLayout) -> Option<u
         PERF_RECORD_SAMPLE => layout.time(record),
         _ => trailer.time(record),
     }
-}
-
-/// Passes the records in a window of time to `write`, the oldest first, in chunks of whole records. The records of a
-/// ring are nearly sorted, so all records between the first and the last record in the window are passed. Returns the
-/// numbers of bytes and records of the copy.
-fn write_inside(
-    copied: &CopiedRing,
-    window: &Range<u64>,
-    time: impl Fn(&[u8]) -> Option<u64>,
-    mut write: impl FnMut(&[u8]),
-) -> (u64, u64) {
-    let ordered = copied.oldest_first();
-    let (mut start, mut end) = (None, 0);
-    for (at, record) in ordered.records().enumerate() {
-        if time(record).is_none_or(|time| (window.start..=window.end).contains(&time)) {
-            start.get_or_insert(at);
-            end = at + 1;
-        }
-    }
-    let start = start.unwrap_or(end);
-    let mut chunk = Vec::new();
-    for record in ordered.records().take(end).skip(start) {
-        if !chunk.is_empty() && chunk.len() + record.len() > CHUNK {
-            write(&chunk);
-            chunk.clear();
-        }
-        chunk.extend(record);
-    }
-    if !chunk.is_empty() {
-        write(&chunk);
-    }
-    (copied.size() as u64, ordered.count() as u64)
 }

@@ -10,6 +10,7 @@ mod ages;
 mod beside;
 mod dump;
 mod folder;
+mod in_order;
 mod keeper;
 mod late_rings;
 mod measurement;

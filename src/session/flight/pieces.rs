@@ -28,12 +28,12 @@ pub struct Pieces<C> {
 #[derive(Debug)]
 struct Piece<C> {
     beside: Vec<u8>,
-    copies: VecDeque<C>,
+    copies: Vec<C>,
     which: Copies,
     taken: Instant,
 }
 
-/// The part of a piece that is written next.
+/// The piece that is written next.
 #[derive(Debug)]
 pub struct Part<C> {
     /// The records that were not in the rings.
@@ -42,11 +42,11 @@ pub struct Part<C> {
     pub copies: Vec<C>,
     /// Whether these are the first copies of the dump.
     pub which: Copies,
-    /// What is written after this part.
+    /// What is written after this piece.
     pub end: PartEnd,
 }
 
-/// What is written after a part.
+/// What is written after a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartEnd {
     /// Nothing.
@@ -80,7 +80,7 @@ impl<C: AsRef<[u8]>> Pieces<C> {
     pub fn take(&mut self, copies: Vec<C>, which: Copies, taken: Instant) {
         let beside = std::mem::take(&mut self.beside);
         self.bytes += beside.len() + copies.iter().map(|copied| copied.as_ref().len()).sum::<usize>();
-        self.waiting.push_back(Piece { beside, copies: copies.into(), which, taken });
+        self.waiting.push_back(Piece { beside, copies, which, taken });
     }
 
     /// Returns how many bytes wait. The result is at least 1 if anything waits.
@@ -88,18 +88,13 @@ impl<C: AsRef<[u8]>> Pieces<C> {
         self.bytes.max(self.waiting.len())
     }
 
-    /// Removes and returns the part that is to be written next, with at most `count` copies.
-    pub fn next(&mut self, count: usize) -> Option<Part<C>> {
-        let piece = self.waiting.front_mut()?;
-        let (beside, which, taken) = (std::mem::take(&mut piece.beside), piece.which, piece.taken);
-        let copies: Vec<C> = piece.copies.drain(..count.min(piece.copies.len())).collect();
+    /// Removes and returns the piece that is to be written next.
+    pub fn next(&mut self) -> Option<Part<C>> {
+        let Piece { beside, copies, which, taken } = self.waiting.pop_front()?;
         self.bytes -= beside.len() + copies.iter().map(|copied| copied.as_ref().len()).sum::<usize>();
         let mut end = PartEnd::Open;
-        if piece.copies.is_empty() {
-            self.waiting.pop_front();
-            if self.marked.is_none_or(|marked| taken >= marked + LATEST) {
-                (self.marked, end) = (Some(taken), PartEnd::Mark);
-            }
+        if self.marked.is_none_or(|marked| taken >= marked + LATEST) {
+            (self.marked, end) = (Some(taken), PartEnd::Mark);
         }
         Some(Part { beside, copies, which, end })
     }
@@ -137,7 +132,7 @@ mod tests {
         Late(u16),
         /// The rings are copied.
         Copy,
-        /// A part is written.
+        /// A piece is written.
         Write,
     }
 
@@ -176,7 +171,7 @@ mod tests {
                         copied = now;
                     }
                     Step::Write => {
-                        let Some(part) = pieces.next(1) else { continue };
+                        let Some(part) = pieces.next() else { continue };
                         let of_copies = part.copies.iter().flat_map(|copied| times(&copied.0));
                         for time in times(&part.beside).chain(of_copies) {
                             prop_assert!(time >= bounds[1], "{time} after a mark that promised {}", bounds[1]);
