@@ -1,5 +1,5 @@
-//! The kernel's frames in the call chains of system calls. They are the same for all calls, so each program notes them once, and
-//! no call pays for them.
+//! The kernel's frames in the call chains of system calls. They are the same for all calls of 64-bit programs, so each program
+//! notes them once, and no call pays for them.
 
 use perf_prof_format::abi::bpf::{BPF_FUNC_GET_STACK, BPF_FUNC_PROBE_READ_KERNEL};
 
@@ -32,7 +32,8 @@ impl KernelFrames {
     /// The number of words of the counters and the noted frames.
     pub const ALL_WORDS: usize = SpanCounters::ALL_WORDS + 2 * WORDS;
 
-    /// Writes code that notes the frames, unless that was done. 32-bit programs enter the kernel in other ways.
+    /// Writes code that notes the frames, unless that was done. 32-bit programs enter the kernel in other ways. New tasks, and
+    /// programs that were just executed, may come to the end of a call in other ways; the result of their calls is 0.
     pub(super) fn note(self, code: &mut Code, call: SystemCall) {
         if self == KernelFrames::NotNeeded {
             return;
@@ -42,6 +43,10 @@ impl KernelFrames {
         code.map(Register::R1, MapUse::Counters);
         code.load(Size::Double, Register::R1, Register::R1.at(at));
         code.jump_if(Condition::NotEqual, Register::R1, 0, done);
+        if call == SystemCall::Exit {
+            code.load(Size::Double, Register::R1, RAW.at(8));
+            code.jump_if(Condition::Equal, Register::R1, 0, done);
+        }
         code.address(Register::R1, SCRATCH);
         code.copy(Register::R2, 8);
         code.load(Size::Double, Register::R3, RAW.at(0));

@@ -241,18 +241,21 @@ fn the_kernels_frames_are_those_of_the_first_call_of_a_64_bit_program() {
     let prepared = prepare_pairs("syscall");
     let mut programs = Programs::new(&prepared);
     let running = Running { process: 50, thread: 101, cpu: 1 };
-    let mut call = |is_end, is_of_32_bits, frames: &[u64]| {
+    let mut call = |is_end, is_of_32_bits, result, frames: &[u64]| {
         programs.machine.chain.0 = frames.to_vec();
-        let raw = programs.run(&Call { is_end, id: 0, words: [0; 6], is_of_32_bits, running, time: 1000 });
+        let raw = programs.run(&Call { is_end, id: 0, words: [result; 6], is_of_32_bits, running, time: 1000 });
         let words: [u64; KernelFrames::ALL_WORDS] = programs.machine.counters();
         (raw.map(|raw| raw[PairLayout::IS_OF_32_BITS]), KernelFrames::noted(|word| words[word]))
     };
-    assert_eq!(call(false, true, &[1]), (None, [vec![], vec![]]));
-    assert_eq!(call(true, true, &[2]), (Some(1), [vec![], vec![]]));
-    assert_eq!(call(false, false, &[3, 4]), (None, [vec![3, 4], vec![]]));
+    assert_eq!(call(false, true, 1, &[1]), (None, [vec![], vec![]]));
+    assert_eq!(call(true, true, 1, &[2]), (Some(1), [vec![], vec![]]));
+    assert_eq!(call(false, false, 0, &[3, 4]), (None, [vec![3, 4], vec![]]));
+    // A new task comes to the end of fork() another way, with the result 0.
+    assert_eq!(call(true, false, 0, &[6, 7]), (Some(0), [vec![3, 4], vec![]]));
+    call(false, false, 1, &[3, 4]);
     let many: Vec<u64> = (0..20).collect();
-    assert_eq!(call(true, false, &many), (Some(0), [vec![3, 4], many[..16].to_vec()]));
-    assert_eq!(call(false, false, &[5]).1, [vec![3, 4], many[..16].to_vec()]);
+    assert_eq!(call(true, false, 1, &many), (Some(0), [vec![3, 4], many[..16].to_vec()]));
+    assert_eq!(call(false, false, 1, &[5]).1, [vec![3, 4], many[..16].to_vec()]);
 }
 
 #[test]
