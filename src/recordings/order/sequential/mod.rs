@@ -138,7 +138,8 @@ impl Window {
         let time = own.unwrap_or(self.before);
         if is_impossible(record_type(record)) {
             self.wrong_types += 1;
-            self.missing_since.get_or_insert(self.before);
+            let since = if self.rounds[0] != 0 { self.bound() } else { self.before };
+            self.missing_since.get_or_insert(since);
         } else if self.missing_since.is_some() && self.rounds[0] == 0 && own.is_some() {
             self.end_gap(time);
         }
@@ -161,9 +162,13 @@ impl Window {
         self.rounds[1].max(self.floor)
     }
 
-    /// Returns a time since which samples are missing, if the next bytes cannot be read: the last samples of any CPU may be
-    /// in these bytes. Reads all records in the window.
-    fn last_of_all_cpus(&self) -> u64 {
+    /// Returns a time since which records are missing, if the next bytes cannot be read. In an input with rounds, these bytes
+    /// may have records of a ring that had none for a long time. In other inputs, the last samples of any CPU may be in these
+    /// bytes; then all records in the window are read.
+    fn missing_from(&self) -> u64 {
+        if self.rounds[0] != 0 {
+            return self.bound();
+        }
         let mut last: FxHashMap<Option<u32>, u64> = FxHashMap::default();
         let blocks = self.blocks.iter().map(|ready| (&ready.bytes, &ready.listed)).chain([(&self.block, &self.listed)]);
         for (bytes, at) in blocks.flat_map(|(bytes, listed)| listed.iter().map(move |at| (bytes, at))) {
@@ -266,7 +271,7 @@ impl SequentialStream {
                     self.damaged += 1;
                     // With very many damaged places, reading the window for each of them would take too long.
                     let is_told = self.damaged <= REPORTED_PLACES;
-                    let since = if is_told { self.window.last_of_all_cpus() } else { self.window.bound() };
+                    let since = if is_told { self.window.missing_from() } else { self.window.bound() };
                     self.unpacking = Unpacking::Failed(since);
                     if self.damaged <= REPORTED_PLACES {
                         self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
@@ -313,7 +318,9 @@ impl SequentialStream {
         window.end_gap(window.newest);
         match (self.unpacking, end) {
             (Unpacking::Failed(since), _) => window.context.note_unread(since, u64::MAX),
-            (Unpacking::Works, Next::CutOff(_) | Next::Damaged) => window.context.note_unread(window.before, u64::MAX),
+            (Unpacking::Works, Next::CutOff(_) | Next::Damaged) => {
+                window.context.note_unread(window.missing_from(), u64::MAX);
+            }
             (Unpacking::Works, Next::Record(_) | Next::End) => {}
         }
     }
