@@ -78,7 +78,7 @@ impl Pace {
 
     /// Called after a round that found nothing.
     pub fn quiet(&mut self, now: Instant) {
-        self.empty_rounds += 1;
+        self.empty_rounds = self.empty_rounds.saturating_add(1);
         let slower = BUSY * (1 << self.empty_rounds.saturating_sub(PATIENCE).min(10));
         self.due = now
             + match self.idle {

@@ -61,8 +61,8 @@ impl RingWriters {
     }
 }
 
-/// Waits until the writes into all these rings are complete. Calls `meanwhile` again and again during the wait. Threads that
-/// are not needed any more end by themselves.
+/// Waits until the writes into all these rings are complete. Calls `meanwhile` again and again during the wait, and once
+/// after it. Threads that are not needed any more end by themselves.
 pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut()) {
     let (rings, visit, began) = (Arc::new(rings), Arc::new(Visit::new()), Instant::now());
     let visiting = spawn("visit-cpus", {
@@ -86,6 +86,8 @@ pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut(
         meanwhile();
         thread::sleep(LOOK_EVERY);
     }
+    // All writes have ended, so whatever is overwritten from now on is in the copies.
+    meanwhile();
     visit.is_over.store(true, Ordering::SeqCst);
     let until = Instant::now() + LEAD_BACK;
     // The visitor may wait for its CPU for ever, so it ends on another one. It may have gone to another CPU meanwhile, but it
