@@ -154,7 +154,8 @@ impl PairSplitter {
                 let symbol = context.kernel.symbol(addr.wrapping_sub(1));
                 symbol.is_some_and(|symbol| !RUN_PROGRAMS.iter().any(|start| symbol.name.starts_with(start)))
             };
-            let first = kernel.iter().position(is_of_kernel).unwrap_or(kernel.len());
+            // If no frame has a name, for example because of kptr_restrict, the frames of programs are not known.
+            let first = kernel.iter().position(is_of_kernel).unwrap_or(0);
             kernel.drain(..first);
         }
     }
@@ -182,8 +183,8 @@ impl PairSplitter {
         if let (Some(frames), true) = (self.frames[0], has_left) {
             forget_frames(&mut self.begin[at..], frames);
         }
-        // The time of the record is the end, on the perf clock. The BPF program uses another clock, so only its duration is
-        // taken.
+        // The time of the record is the time of the end, on the perf clock. The BPF program measures with another clock, so
+        // only the duration is taken from its data.
         let began = self.layout.time(record).unwrap_or(0).saturating_sub(word(raw, PairLayout::DURATION));
         let cpu = number(raw, PairLayout::CPU).into();
         for (member, word) in [(SampleMember::Time, began), (SampleMember::Cpu, cpu)] {
