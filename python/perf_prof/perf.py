@@ -141,7 +141,8 @@ class session:
     def _other(self, record: bytes, sample_id: SampleId) -> None:
         event = _CLASSES[int.from_bytes(record[:4], _BYTE_ORDER)](record, sample_id, None)
         if isinstance(event, lost_event):
-            if self._lost is not None:
+            # A record of no loss only says where the loss of a later record begins.
+            if self._lost is not None and event.lost:
                 self._lost(event)
         elif self._stat is None:
             pass
@@ -213,10 +214,11 @@ def syscall_id(name: str, elf_machine: int | None = None) -> int:
     return number
 
 
-# The machines with other error numbers than all others: SPARC, MIPS, PA-RISC, SPARC V9 and Alpha.
-_OTHER_ERRORS = (2, 8, 15, 43, 36902)
-# The names in the kernel's include/uapi/asm-generic/errno.h, where Python has another name of the number.
-_ERRORS = {35: "EDEADLK", 95: "EOPNOTSUPP"}
+# The machines with other error numbers than all others: SPARC, MIPS, PA-RISC and Alpha, with all their numbers in
+# include/uapi/linux/elf-em.h.
+_OTHER_ERRORS = (2, 8, 10, 15, 18, 43, 36902)
+# The names in the kernel's include/uapi/asm-generic/errno.h, where Python has another name of the number, or none.
+_ERRORS = {35: "EDEADLK", 95: "EOPNOTSUPP", 133: "EHWPOISON"}
 
 
 def arch_strerrno(err: int, elf_machine: int | None = None) -> str | None:

@@ -11,10 +11,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use crate::mutex::Mutex;
 use rustix::fs::fstatfs;
 
 use super::call::{CallError, check};
+use crate::mutex::Mutex;
 
 /// Opens a regular file for reading. Returns an error for every other kind of file, and does not open it. Opening a
 /// pipe would block until there is a writer. Opening a device may already have an effect, for example start a watchdog.

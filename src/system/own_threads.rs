@@ -81,9 +81,8 @@ pub fn list() -> Vec<u32> {
 mod tests {
     use std::{sync::atomic::AtomicBool, thread};
 
-    use crate::mutex::Mutex;
-
     use super::*;
+    use crate::mutex::Mutex;
 
     /// Held by each test, because the list would also contain the threads of other tests.
     static ALONE: Mutex<()> = Mutex::new(());

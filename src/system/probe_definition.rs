@@ -7,9 +7,8 @@ use std::{
     time::Duration,
 };
 
-use crate::mutex::Mutex;
-
 use super::{file::SharedFile, tracefs::Tracefs};
+use crate::mutex::Mutex;
 
 /// The code that is probed.
 #[derive(Clone, Debug, PartialEq, Eq)]

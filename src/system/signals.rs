@@ -365,10 +365,8 @@ pub(super) unsafe fn reset_in_child() {
 
 #[cfg(test)]
 mod tests {
-
-    use crate::mutex::Mutex;
-
     use super::*;
+    use crate::mutex::Mutex;
 
     /// Held by each test that installs handlers. Tests run in parallel, but only one `Signals` may exist at a time.
     static INSTALLED: Mutex<()> = Mutex::new(());

@@ -4,7 +4,8 @@
 //!
 //! The modules. Each uses only the modules above it:
 //!
-//! * [`output`]: The output of a command: text that is collected before it is written. Must not know: events.
+//! * [`output`]: The output of a command: text that is collected before it is written. Must not know: recordings,
+//!   argv, Python.
 //! * [`parallel`]: `perf-prof parallel`. Makes jobs of a command that reads a recording. Each job reads a part of the
 //!   recording. Must not know: recordings, events.
 //! * [`commands`]: Commands that show a recording: `evlist`, `--header-only`, `report`, `script`, `export`. Must not

@@ -46,9 +46,7 @@ pub enum Reader {
 /// Says if text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
-    /// It is.
     On,
-    /// It is not.
     Off,
 }
 

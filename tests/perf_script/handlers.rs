@@ -50,11 +50,11 @@ impl Recorded {
         perf_prof(&["script", "-i"]).arg(&self.data).args(options).arg("-s").arg(script).output().unwrap()
     }
 
-    /// Runs a script that must succeed, and returns what it prints.
     fn printed(&self, script: &str) -> String {
         self.printed_with(&[], script)
     }
 
+    /// Runs a script that must succeed, and returns what it prints.
     fn printed_with(&self, options: &[&str], script: &str) -> String {
         stdout(&self.run_with(options, script))
     }

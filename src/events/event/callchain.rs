@@ -274,8 +274,8 @@ pub(super) fn words(sample: &Sample<'_>) -> impl Iterator<Item = ChainWord> {
     })
 }
 
-/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in one, this
-/// is the innermost inlined function.
+/// Returns the frame of a sample's instruction. If the user asked for inlined functions and the instruction is in an
+/// inlined function, the frame is that of the innermost inlined function.
 pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).into_iter().next()
 }

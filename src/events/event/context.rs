@@ -242,8 +242,8 @@ impl Context {
         self.frame_limit
     }
 
-    /// Returns the maximum length of call chains of events that set none: `kernel.perf_event_max_stack` at the start of the
-    /// run.
+    /// Returns the maximum length of call chains of events without a maximum of their own: `kernel.perf_event_max_stack` at
+    /// the start of the run.
     pub(crate) fn max_stack(&self) -> usize {
         self.max_stack
     }

@@ -270,6 +270,7 @@ impl Stats {
         let in_kernel = self.in_kernel.iter().flat_map(|counts| [&counts.added, &counts.missed]);
         self.summed().chain(in_kernel).for_each(|count| count.store(0, Relaxed));
         self.spans.iter().for_each(|span| *span.incomplete() = Default::default());
+        self.unread.store(false, Relaxed);
         *self.kernel.lock() = None;
     }
 

@@ -18,7 +18,7 @@ use crate::{
 /// only counter of a probe's program.
 const WITHOUT_VALUE: i16 = 0;
 
-/// The place on the stack of the address of the registers.
+/// The place on the stack that holds the address of the registers.
 const KEPT_CONTEXT: Place = Place { base: Register::Frame, offset: -136 };
 
 /// The registers, in the order of `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), with the names that definitions of

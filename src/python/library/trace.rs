@@ -424,8 +424,8 @@ impl Trace {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The garbage collector may run while another method holds the lock. The object is in use then, so it need not
-        // be visited.
+        // The garbage collector may run while another method holds the lock. While a method runs, the object is in use,
+        // so it need not be visited.
         self.on_lost.try_lock().map_or(Ok(()), |on_lost| visit.call(&*on_lost))
     }
 

@@ -203,7 +203,8 @@ fn with_markers(name: &str, frames: &[MadeFrame]) -> PyResult<Vec<u64>> {
 /// Returns the decoded frames. Their symbols are those that the caller of `make_event` gave.
 fn named_frames(given: &[MadeFrame], decoded: Vec<Arc<Frame>>) -> Vec<Arc<Frame>> {
     let named = |(given, decoded): (&MadeFrame, Arc<Frame>)| {
-        if given.symbol.is_none() && given.dso.is_none() && given.offset.is_none() {
+        let is_plain = given.kind == UserFrame::Native && given.srcline.is_none();
+        if is_plain && given.symbol.is_none() && given.dso.is_none() && given.offset.is_none() {
             return decoded;
         }
         let origin = match (decoded.origin, given.kind) {

@@ -12,15 +12,13 @@
 //! Records that cannot be read, because bytes of the recording are damaged or missing, are a loss too. No record reports
 //! it, so a second marker shows where it ends.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use perf_prof_format::{
     abi::{PERF_RECORD_LOST_SAMPLES, perf_data::FIRST_USER_RECORD_TYPE},
     record::{Chunk, Record, Records, RingRoom, SortedRecord, record_type},
 };
+use perf_prof_system::mutex::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::block_stream::{Numbers, Stream};
@@ -60,11 +58,11 @@ pub(crate) struct FoundGaps(Arc<Mutex<Vec<Gap>>>);
 
 impl FoundGaps {
     pub fn add(&self, gap: Gap) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
+        self.0.lock().push(gap);
     }
 
     fn take(&self) -> Vec<Gap> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock())
     }
 }
 

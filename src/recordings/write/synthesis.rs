@@ -12,8 +12,9 @@ use perf_prof_format::{
 
 use super::features::words;
 
-/// Consecutive records. As in perf's own records, the sample id at the end is all zeros, so such a record has no time
-/// and no event. Only records about losses differ: each contains the id of an event, and PERF_RECORD_LOST also a time.
+/// Consecutive records. As in perf's own records, the sample id at the end of each record is all zeros, so the record
+/// has no time and no event. Only records about losses differ: each of them contains the id of an event, and
+/// PERF_RECORD_LOST also contains a time.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,

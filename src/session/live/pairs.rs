@@ -98,7 +98,8 @@ impl UnopenedEvents<'_> {
     }
 
     /// Attaches the programs of a span, which has the event type `at`. `asked` are the requests for the events if the kernel
-    /// writes their samples. `tasks` are those of the target, or nothing if there is no target yet.
+    /// writes their samples. `tasks` are the tasks of the target; `None` if they were not
+    /// selected yet.
     fn prepared(
         &self,
         Derived { span, inputs }: &Derived,

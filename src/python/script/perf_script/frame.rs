@@ -82,7 +82,7 @@ impl FrameObjects {
             offset: PyInt::new(py, symbol.offset).unbind(),
         });
         let gone = std::mem::take(&mut *GONE.lock());
-        // The lock of `GONE` is released before the dicts are freed, because this may run Python code.
+        // The lock of `GONE` is released before the dicts are freed, because freeing a dict may run Python code.
         drop(gone);
         let (dict, of_symbol) = entry(py, frame)?;
         let versions = [version(&dict), of_symbol.as_ref().and_then(version)];

@@ -515,7 +515,8 @@ impl Pump {
     }
 
     fn lost(&mut self, ring: usize, lost: u64) {
-        // A recorder that could not write all records says with a loss of 0 records where its loss begins.
+        // A recorder says with a loss of 0 records where a loss begins: if it could not write all records, and at the end of
+        // a ring's own file.
         if lost == 0 {
             return;
         }
