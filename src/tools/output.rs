@@ -46,7 +46,9 @@ pub enum Reader {
 /// Says if text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
+    /// Text has the colours of its parts.
     On,
+    /// Text is plain.
     Off,
 }
 
