@@ -92,7 +92,7 @@ pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
 pub use error::CaptureError;
 pub use hooked::HookedProbe;
 pub use losses::{Lost, LostRecords};
-pub use overwritten::{CopiedRing, OldestFirst, ResizeError, Written};
+pub use overwritten::{CopiedRing, ResizeError, Written};
 pub use polled::{Owners, Place, PolledEvent, PolledRings, Values};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{

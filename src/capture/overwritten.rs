@@ -97,28 +97,8 @@ impl CopiedRing {
     }
 
     /// Returns the records, the oldest one first.
-    pub fn oldest_first(&self) -> OldestFirst<'_> {
-        OldestFirst { starts: self.starts(), newest_first: &self.newest_first }
-    }
-}
-
-/// The records of a copy, the oldest one first.
-pub struct OldestFirst<'a> {
-    newest_first: &'a [u8],
-    /// The offsets of the records.
-    starts: Vec<u32>,
-}
-
-impl<'a> OldestFirst<'a> {
-    /// Returns the number of records.
-    pub fn count(&self) -> usize {
-        self.starts.len()
-    }
-
-    /// Returns the records.
-    pub fn records(&self) -> impl Iterator<Item = &'a [u8]> {
-        let record = |&start: &u32| Records::new(&self.newest_first[start as usize..]).next();
-        self.starts.iter().rev().filter_map(record)
+    pub fn oldest_first(&self) -> impl Iterator<Item = &[u8]> {
+        self.starts().into_iter().rev().filter_map(|start| self.record(start))
     }
 }
 
@@ -322,16 +302,15 @@ mod tests {
             overwritten: 0,
             newest_first: [&record(3, 24)[..], &record(2, 16), cut].concat(),
         };
-        let records = copied.oldest_first();
-        assert_eq!(records.records().collect::<Vec<_>>(), [record(2, 16), record(3, 24)]);
-        assert_eq!(records.count(), 2);
+        assert_eq!(copied.oldest_first().collect::<Vec<_>>(), [record(2, 16), record(3, 24)]);
+        assert_eq!(copied.count(), 2);
     }
 
     #[test]
     fn bytes_never_written_are_no_records() {
         let newest_first = [&record(3, 24)[..], &[0; 64]].concat();
         let copied = CopiedRing { ring: 0, until: Written(0), overwritten: 0, newest_first };
-        assert_eq!(copied.oldest_first().records().collect::<Vec<_>>(), [record(3, 24)]);
+        assert_eq!(copied.oldest_first().collect::<Vec<_>>(), [record(3, 24)]);
     }
 
     #[test]

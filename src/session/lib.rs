@@ -69,6 +69,7 @@
 //!   end)
 //! * `--control` of `record`: `recorder/control.rs`; `--threads`: `recorder/writer_threads.rs`
 //! * `record --before`: `flight/keeper.rs` (when a dump is made, what follows it), `flight/dump.rs` (the contents of a dump),
+//!   `flight/in_order.rs` (its records in the order of time),
 //!   `flight/side_band.rs` (the state of tasks), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events
 //!   that cause dumps), `flight/beside.rs` (for `snapshot()` in scripts)
 //! * counts of `stat`: `stat/result.rs` (sums, scaling, means), `stat/metric.rs` (such as instructions per cycle). How

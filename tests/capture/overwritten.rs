@@ -23,9 +23,8 @@ fn capture() -> Capture {
 fn times(capture: &Capture, copies: &[CopiedRing]) -> Vec<Vec<u64>> {
     let layout = capture.layout(0);
     let of_ring = |copied: &CopiedRing| {
-        let ordered = copied.oldest_first();
-        ordered
-            .records()
+        copied
+            .oldest_first()
             .map(|record| {
                 assert_eq!(record_type(record), 9, "only samples are in these rings");
                 layout.time(record).unwrap()
@@ -70,7 +69,7 @@ fn a_full_ring_keeps_the_newest_events() {
     let kept = &times[0];
     assert!(kept.is_sorted());
     let copied = &copies[0];
-    let bytes: usize = copied.oldest_first().records().map(<[u8]>::len).sum();
+    let bytes: usize = copied.oldest_first().map(<[u8]>::len).sum();
     // Only a record that was cut is missing.
     assert!((RING - 200..=RING).contains(&bytes), "{bytes} of {RING}");
     assert_eq!(copied.until.0, 50_000 * (bytes / kept.len()) as u64);

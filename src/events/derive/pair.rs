@@ -196,8 +196,8 @@ impl PairSplitter {
     }
 }
 
-/// Returns what follows the fields in the sample of an end: no strings, and the frames of the interpreter at the begin. `frames` are
-/// the offsets of the places of these frames.
+/// Returns the bytes after the fields in the sample of an end: no strings, and the frames that the interpreter had at the
+/// begin. `frames` are the offsets of the places of these frames.
 fn behind_end<'a>(frames: [Option<usize>; 2], no_strings: &'a [u8], begin: &[u8]) -> Cow<'a, [u8]> {
     let [Some(from), Some(to)] = frames else { return no_strings.into() };
     let mut behind = no_strings.to_vec();
