@@ -32,10 +32,11 @@ def __interval__():
     thread.join()
 "#;
 
-/// Returns what the script prints. The argument of its calls distinguishes them from the calls of other tests.
-fn counts(options: &[&str]) -> String {
+/// Returns what the script prints. The argument of its calls distinguishes them from the calls of other tests: each test has
+/// a `base` of its own, a multiple of 10 million.
+fn counts(base: u32, options: &[&str]) -> String {
     needs([Need::Tracefs]);
-    let number = 900_000_000 + std::process::id();
+    let number = base + std::process::id();
     let event = format!("syscalls:sys_enter_getpgid/pid=={number}/");
     let run = Run::script(CALLS).event(event).options(["-i", "50"]).options(options).args([number.to_string()]);
     let outcome = run.run();
@@ -45,13 +46,13 @@ fn counts(options: &[&str]) -> String {
 
 #[test]
 fn own_events_are_left_out_and_counted() {
-    assert_eq!(counts(&[]), "0 0 0 8\n");
-    assert_eq!(counts(&["--order"]), "0 0 0 8\n");
+    assert_eq!(counts(900_000_000, &[]), "0 0 0 8\n");
+    assert_eq!(counts(900_000_000, &["--order"]), "0 0 0 8\n");
 }
 
 #[test]
 fn include_self_delivers_own_events() {
-    assert_eq!(counts(&["--include-self"]), "8 8 0 0\n");
+    assert_eq!(counts(920_000_000, &["--include-self"]), "8 8 0 0\n");
 }
 
 /// With -t or -p, the user selects tasks, even perf-prof's own.

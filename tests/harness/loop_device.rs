@@ -19,6 +19,11 @@ impl LoopDevice {
             Err(error) => skip(Need::LoopDevices, format!("losetup: {error}")),
         }
     }
+
+    /// Returns the minor number of the device. Its major number is 7.
+    pub fn minor(&self) -> u32 {
+        self.0.strip_prefix("/dev/loop").unwrap().parse().unwrap()
+    }
 }
 
 impl Drop for LoopDevice {

@@ -8,6 +8,7 @@ pub mod compile;
 pub mod counting;
 pub mod loop_device;
 pub mod machine;
+pub mod machine_lock;
 pub mod made;
 pub mod memory;
 pub mod plain_user;

@@ -3,7 +3,11 @@
 //! When the definition of a probe is removed, the kernel empties the buffers of all instances of tracefs, because it
 //! reuses the ids of events (`dyn_event_release()` in kernel/trace/trace_dynevent.c). perf-prof defines probes too.
 
-use std::{cell::RefCell, env, fs::File, os::fd::AsRawFd};
+use std::{cell::RefCell, fs::File};
+
+use super::machine_lock;
+
+const NAME: &str = "probes";
 
 thread_local! {
     /// The lock that a test's thread holds until it ends.
@@ -13,21 +17,12 @@ thread_local! {
 /// For tests that define probes. Tests that read the buffers of tracefs wait until this test ends.
 pub fn shared() {
     if HELD.with_borrow(Option::is_none) {
-        HELD.set(Some(locked(libc::LOCK_SH)));
+        HELD.set(Some(machine_lock::shared(NAME)));
     }
 }
 
 /// For tests that read the buffers of tracefs. Tests that define probes, and other tests that read the buffers, wait
 /// until this test ends.
 pub fn alone() {
-    HELD.set(Some(locked(libc::LOCK_EX)));
-}
-
-/// Takes the lock, for which other runs of the tests on this machine wait too.
-fn locked(how: libc::c_int) -> File {
-    let path = env::temp_dir().join("perf-prof-tests.probes");
-    let file = File::options().create(true).append(true).open(path).unwrap();
-    // SAFETY: flock takes no pointer, and the file is open.
-    assert_eq!(unsafe { libc::flock(file.as_raw_fd(), how) }, 0);
-    file
+    HELD.set(Some(machine_lock::alone(NAME)));
 }

@@ -5,14 +5,17 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::{PoisonError, RwLock},
     time::Duration,
 };
 
-use super::run::{perf_prof, printed, stdout};
+use super::{
+    machine_lock,
+    run::{perf_prof, printed, stdout},
+};
 
-/// perf 6.1 cannot record while perf-prof records, because perf-prof asks for build ids.
-static RECORDERS: RwLock<()> = RwLock::new(());
+/// The lock between perf and perf-prof. perf 6.1 cannot record while perf-prof records, because perf-prof asks for build
+/// ids.
+const RECORDERS: &str = "recorders";
 
 /// Records with `perf record` and these arguments.
 #[track_caller]
@@ -39,7 +42,7 @@ pub fn record_pipe(path: &Path, args: &[&str]) {
 #[track_caller]
 fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
     const TRIES: u64 = 20;
-    let _theirs = RECORDERS.read().unwrap_or_else(PoisonError::into_inner);
+    let _theirs = machine_lock::shared(RECORDERS);
     let aborted = |output: &Output| output.status.signal().is_some();
     let read = || {
         Command::new("perf").args(["script", "-F", "tid,time", "--show-mmap-events", "-i"]).arg(path).output().unwrap()
@@ -59,22 +62,25 @@ fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
 /// Records with `perf-prof record` and these arguments.
 #[track_caller]
 pub fn record_here(path: &Path, args: &[&str]) {
-    let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
+    let _ours = machine_lock::alone(RECORDERS);
     stdout(&perf_prof(&["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).output().unwrap());
 }
 
 /// Records with `perf-prof record` in pipe format into a file.
 #[track_caller]
 pub fn record_pipe_here(path: &Path, args: &[&str]) {
-    let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
+    let _ours = machine_lock::alone(RECORDERS);
     let file = File::create(path).unwrap();
     stdout(&perf_prof(&["record", "-q", "-o", "-"]).args(args).stdout(file).output().unwrap());
 }
 
-/// Runs `perf` with these arguments on a recording. Returns the lines that it printed.
+/// Runs `perf` with these arguments on a recording. Returns the lines that it printed. perf 6.1 crashes now and then, also on
+/// recordings of its own. If the recording is the reason, it crashes again.
 #[track_caller]
 pub fn perf(args: &[&str], path: &Path) -> Vec<String> {
-    printed(&Command::new("perf").args(args).arg("-i").arg(path).output().unwrap())
+    let read = || Command::new("perf").args(args).arg("-i").arg(path).output().unwrap();
+    let output = read();
+    printed(&if output.status.signal().is_some() { read() } else { output })
 }
 
 /// Runs `perf-prof` with these arguments on a recording. Returns the lines that it printed.

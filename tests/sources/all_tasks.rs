@@ -10,6 +10,7 @@ use crate::harness::{
     recording::Folder,
     run::{perf_prof, said, stdout},
     script::{Run, workload},
+    task,
 };
 
 /// A process that naps beside the command.
@@ -30,18 +31,27 @@ impl Drop for Neighbour {
     }
 }
 
-const COMMAND: &str = "comm own-command sleep-ms 300";
+/// Returns the name of the command of this test. The command of another test may run at the same time.
+fn own_name() -> String {
+    format!("own-{}", task::gettid())
+}
+
+/// Returns the operations of a command with this name.
+fn command_named(name: &str) -> String {
+    format!("comm {name} sleep-ms 300")
+}
 
 #[test]
 fn a_command_with_all_cpus_shows_the_spans_of_all_tasks_while_it_runs() {
     let _awake = Awake::new();
     let _neighbour = Neighbour::start();
+    let own = own_name();
     for (command, source) in [("top", "offcpu"), ("top", "syscall"), ("top", "runqueue"), ("hist", "offcpu")] {
         for (all, expected) in [(&[][..], false), (&["-a"][..], true)] {
             let output = perf_prof(&[command, source, "--by", "comm", "--json"])
                 .args(all)
                 .arg("--")
-                .args(workload(COMMAND))
+                .args(workload(&command_named(&own)))
                 .output()
                 .unwrap();
             let text = stdout(&output);
@@ -53,7 +63,7 @@ fn a_command_with_all_cpus_shows_the_spans_of_all_tasks_while_it_runs() {
                 rows.iter().any(|row| row["comm"] == name)
             };
             assert_eq!(
-                (has_row("own-command"), has_row("neighbour")),
+                (has_row(&own), has_row("neighbour")),
                 (true, expected),
                 "{command} {source} {all:?}: {text}{}",
                 said(&output)
@@ -66,20 +76,26 @@ fn a_command_with_all_cpus_shows_the_spans_of_all_tasks_while_it_runs() {
 fn all_cpus_of_a_script_delivers_the_spans_of_all_tasks_and_selects_none() {
     let _awake = Awake::new();
     let _neighbour = Neighbour::start();
-    let script = "
+    let own = own_name();
+    let script = format!(
+        "
 import perf_prof
 seen = set()
 def offcpu(e):
-    if e.comm in ('own-command', 'neighbour'): seen.add((e.comm, perf_prof.is_target(e.pid)))
+    if e.comm in ('{own}', 'neighbour'): seen.add((e.comm, perf_prof.is_target(e.pid)))
 def __exit__(): print(sorted(seen))
-";
-    let run = Run::script(script).event("offcpu").options(["-q", "--all-cpus", "--record", "r.data"]).workload(COMMAND);
+"
+    );
+    let run = Run::script(&script)
+        .event("offcpu")
+        .options(["-q", "--all-cpus", "--record", "r.data"])
+        .workload(&command_named(&own));
     let outcome = run.run();
-    assert_eq!(outcome.stdout, "[('neighbour', False), ('own-command', True)]\n", "{}", outcome.stderr);
-    let own = Run::script("def offcpu(e):\n    if e.comm == 'own-command': print(e.begin._pid)\n").event("offcpu");
-    let pid = own.options(["-q", "--input", run.path("r.data").to_str().unwrap()]).run().stdout;
+    assert_eq!(outcome.stdout, format!("[('neighbour', False), ('{own}', True)]\n"), "{}", outcome.stderr);
+    let pids = Run::script(&format!("def offcpu(e):\n    if e.comm == '{own}': print(e.begin._pid)\n")).event("offcpu");
+    let pid = pids.options(["-q", "--input", run.path("r.data").to_str().unwrap()]).run().stdout;
     let options = ["-q", "--all-cpus", "-p", pid.lines().next().unwrap(), "--input"];
-    let replayed = Run::script(script).event("offcpu").options(options).options([run.path("r.data")]).run();
+    let replayed = Run::script(&script).event("offcpu").options(options).options([run.path("r.data")]).run();
     assert_eq!(replayed.stdout, outcome.stdout, "{}", replayed.stderr);
 }
 
