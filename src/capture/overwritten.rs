@@ -91,20 +91,14 @@ impl CopiedRing {
     pub fn drop_from(&mut self, start: u32) {
         self.newest_first.truncate(start as usize);
         // The memory is given back in few large steps, because each step may move the rest.
-        if self.newest_first.len() < self.newest_first.capacity() / 2 {
+        if self.newest_first.len() < self.newest_first.capacity() / 8 * 7 {
             self.newest_first.shrink_to_fit();
         }
     }
 
-    /// Returns the records, the oldest one first.
-    pub fn oldest_first(&self) -> impl Iterator<Item = &[u8]> {
-        self.starts().into_iter().rev().filter_map(|start| self.record(start))
-    }
-}
-
-impl AsRef<[u8]> for CopiedRing {
-    fn as_ref(&self) -> &[u8] {
-        &self.newest_first
+    /// Returns how much memory the copy takes, in bytes. It may take more than its records have.
+    pub fn memory(&self) -> usize {
+        self.newest_first.capacity()
     }
 }
 
@@ -293,8 +287,12 @@ mod tests {
         bytes
     }
 
+    fn records(copied: &CopiedRing) -> Vec<&[u8]> {
+        copied.starts().into_iter().filter_map(|start| copied.record(start)).collect()
+    }
+
     #[test]
-    fn records_come_in_the_order_of_time_and_a_cut_one_is_left_out() {
+    fn the_newest_record_comes_first_and_a_cut_one_is_left_out() {
         let cut = &record(1, 40)[..16];
         let copied = CopiedRing {
             ring: 0,
@@ -302,7 +300,7 @@ mod tests {
             overwritten: 0,
             newest_first: [&record(3, 24)[..], &record(2, 16), cut].concat(),
         };
-        assert_eq!(copied.oldest_first().collect::<Vec<_>>(), [record(2, 16), record(3, 24)]);
+        assert_eq!(records(&copied), [record(3, 24), record(2, 16)]);
         assert_eq!(copied.count(), 2);
     }
 
@@ -310,7 +308,7 @@ mod tests {
     fn bytes_never_written_are_no_records() {
         let newest_first = [&record(3, 24)[..], &[0; 64]].concat();
         let copied = CopiedRing { ring: 0, until: Written(0), overwritten: 0, newest_first };
-        assert_eq!(copied.oldest_first().collect::<Vec<_>>(), [record(3, 24)]);
+        assert_eq!(records(&copied), [record(3, 24)]);
     }
 
     #[test]

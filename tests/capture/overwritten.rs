@@ -19,19 +19,18 @@ fn capture() -> Capture {
     Capture::open(&target, &[getppid_of(gettid())], &options).unwrap()
 }
 
+fn oldest_first(copied: &CopiedRing) -> impl Iterator<Item = &[u8]> {
+    copied.starts().into_iter().rev().filter_map(|start| copied.record(start))
+}
+
 /// Returns the times of the samples in all rings, in the order of each ring.
 fn times(capture: &Capture, copies: &[CopiedRing]) -> Vec<Vec<u64>> {
     let layout = capture.layout(0);
-    let of_ring = |copied: &CopiedRing| {
-        copied
-            .oldest_first()
-            .map(|record| {
-                assert_eq!(record_type(record), 9, "only samples are in these rings");
-                layout.time(record).unwrap()
-            })
-            .collect()
+    let time = |record: &[u8]| {
+        assert_eq!(record_type(record), 9, "only samples are in these rings");
+        layout.time(record).unwrap()
     };
-    copies.iter().map(of_ring).collect()
+    copies.iter().map(|copied| oldest_first(copied).map(time).collect()).collect()
 }
 
 fn ends(copies: &[CopiedRing]) -> Vec<Written> {
@@ -69,7 +68,7 @@ fn a_full_ring_keeps_the_newest_events() {
     let kept = &times[0];
     assert!(kept.is_sorted());
     let copied = &copies[0];
-    let bytes: usize = copied.oldest_first().map(<[u8]>::len).sum();
+    let bytes: usize = oldest_first(copied).map(<[u8]>::len).sum();
     // Only a record that was cut is missing.
     assert!((RING - 200..=RING).contains(&bytes), "{bytes} of {RING}");
     assert_eq!(copied.until.0, 50_000 * (bytes / kept.len()) as u64);

@@ -1,8 +1,9 @@
 //! The rings of the flight recorder: their sizes, and dumps of rings that begin at different times.
 
 use std::{
-    fs,
+    fs::{self, File, OpenOptions},
     io::Write,
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
@@ -14,6 +15,7 @@ use std::{
 
 use crate::harness::{
     calls::WORKLOAD,
+    counting::objects,
     machine::{Need, needs},
     run::{perf_prof, stdout, tested_program},
     task, wait,
@@ -184,4 +186,52 @@ fn no_span_is_made_of_events_from_before_and_after_overwritten_samples() {
             stdout(&perf_prof(&["top", "syscall", "--by", "name", "--json", "--input", file]).output().unwrap());
         assert!(table.contains(r#""partial":true"#), "{table} {said:?}");
     }
+}
+
+/// Opens the pipes into which the command of a recorder, before its exec, can write. The end of one of them tells the recorder
+/// that the command was executed, so the recorder waits until they are closed. There is none if exec came first. Also returns
+/// the command's process id.
+fn delay_after_exec(recorder: u32) -> (String, Vec<File>) {
+    let children = format!("/proc/{recorder}/task/{recorder}/children");
+    let mut command = String::new();
+    wait::until("the recorder has forked its command", || {
+        command = fs::read_to_string(&children).unwrap().trim().to_owned();
+        !command.is_empty()
+    });
+    let opened = |fd: u32| {
+        let path = format!("/proc/{command}/fd/{fd}");
+        let is_pipe = fs::read_link(&path).ok()?.to_string_lossy().starts_with("pipe:");
+        // O_NONBLOCK: a pipe whose reader is gone is an error.
+        let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).ok();
+        is_pipe.then(open).flatten()
+    };
+    let pipes = (3..64).filter_map(opened).collect();
+    (command, pipes)
+}
+
+/// On a busy machine, the recorder gets a CPU long after it has started its command.
+#[test]
+fn a_dump_begins_with_the_first_event_of_its_command() {
+    needs([Need::Tracefs]);
+    let own = std::env::current_exe().unwrap();
+    let event = "syscalls:sys_enter_getpgid";
+    let args = ["-e", event, "--overwrite", "-o", "x.data", "--", own.to_str().unwrap(), WORKLOAD, "calls", "1000"];
+    let is_delayed = || {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = record(&args, dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+        let (command, pipes) = delay_after_exec(recorder.id());
+        let is_delayed = !pipes.is_empty();
+        if is_delayed {
+            let status = format!("/proc/{command}/status");
+            wait::until("the command has ended", || fs::read_to_string(&status).unwrap().contains("State:\tZ"));
+        }
+        drop(pipes);
+        let output = recorder.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let path = dir.path().join("x.data");
+        let top = perf_prof(&["top", event, "--json", "--input"]).arg(path).output().unwrap();
+        assert_eq!(objects(&stdout(&top))[0]["events"], 1000, "{output:?}");
+        is_delayed
+    };
+    assert!((0..20).any(|_| is_delayed()), "each command was executed before it could be delayed");
 }

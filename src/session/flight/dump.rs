@@ -201,9 +201,10 @@ impl Dump {
         self.pieces.take(copies, which, Instant::now());
     }
 
-    /// Returns how many copied bytes are not written yet. The result is at least 1 if anything is left to write.
+    /// Returns how much memory the copies take that are not written yet, in bytes. The result is at least 1 if anything is
+    /// left to write.
     pub fn backlog(&self) -> usize {
-        self.pieces.bytes() + self.in_order.as_ref().map_or(0, |(in_order, _)| in_order.bytes().max(1))
+        self.pieces.memory() + self.in_order.as_ref().map_or(0, |(in_order, _)| in_order.memory().max(1))
     }
 
     /// Returns whether the unwritten copies and one more copy of the rings fit into `room` bytes.

@@ -20,11 +20,12 @@ const LONGEST_REASON: usize = 64;
 pub struct DumpFolder(PathBuf);
 
 impl DumpFolder {
-    /// Returns the folder for `output`, the path that the user gave. If this path ends with a slash or is a folder, the
-    /// result is this folder. Otherwise it is the folder that contains the file `output`.
+    /// Returns the folder for `output`, the path that the user gave: the folder that contains it if it has the name of a
+    /// recording (`perf.data`), and otherwise this folder itself, which need not exist.
     pub fn of_output(output: &Path) -> DumpFolder {
         let is_folder = output.as_os_str().as_encoded_bytes().ends_with(b"/") || output.is_dir();
-        let folder = if is_folder { output } else { output.parent().unwrap_or(Path::new("")) };
+        let is_recording = output.extension().is_some_and(|end| end == "data");
+        let folder = if is_folder || !is_recording { output } else { output.parent().unwrap_or(Path::new("")) };
         DumpFolder(if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() })
     }
 
@@ -134,7 +135,10 @@ mod tests {
         let of = |output: &str| DumpFolder::of_output(Path::new(output)).0;
         assert_eq!(of("perf.data"), Path::new("."));
         assert_eq!(of("/nonexistent/incidents/"), Path::new("/nonexistent/incidents/"));
+        assert_eq!(of("/nonexistent/incidents"), Path::new("/nonexistent/incidents"));
+        assert_eq!((of("incidents"), of("x.d")), (PathBuf::from("incidents"), PathBuf::from("x.d")));
         assert_eq!(of("/nonexistent/perf.data"), Path::new("/nonexistent"));
+        assert_eq!(of(""), Path::new("."));
         assert_eq!(of("/tmp"), Path::new("/tmp"));
     }
 }

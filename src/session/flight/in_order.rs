@@ -37,6 +37,7 @@ impl Unwritten {
         starts.truncate(oldest);
         let newest = starts.iter().position(is_inside).unwrap_or(0);
         starts.drain(..newest);
+        starts.shrink_to_fit();
         Unwritten { copied, starts, last: 0 }
     }
 
@@ -85,8 +86,9 @@ impl InOrder {
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    /// Returns how many bytes are not written yet.
-    pub fn bytes(&self) -> usize {
-        self.rings.iter().map(|unwritten| unwritten.copied.size()).sum()
+    /// Returns how much memory the records take that are not written yet, in bytes.
+    pub fn memory(&self) -> usize {
+        let starts = |unwritten: &Unwritten| unwritten.starts.capacity() * size_of::<u32>();
+        self.rings.iter().map(|unwritten| unwritten.copied.memory() + starts(unwritten)).sum()
     }
 }

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     live::{requests, select::Selected},
-    plan::Verbosity,
+    plan::{self, Verbosity},
     recorder::{self, Command, Delay, Destination, MadeEvent, Output, Subject},
 };
 
@@ -125,6 +125,8 @@ impl<'a> Keeper<'a> {
         let target = workload.as_ref().map(|workload| workload.pid());
         side_band.add_existing(recorder::existing(of_plan, capture.trailer(), target, &mut kernel).bytes());
         capture.enable()?;
+        // This time is before the command starts, which may make many events before this thread gets a CPU again.
+        let began = time_of_events(of_plan);
         if let Some(workload) = &mut workload {
             workload.start()?;
         }
@@ -134,7 +136,7 @@ impl<'a> Keeper<'a> {
             (true, Delay::None) => Measurement::Since(now, capture.written(), Round::First),
             (true, Delay::For(_) | Delay::UntilEnabled) => Measurement::Awaited(Round::First),
         };
-        let mut keeper = Keeper {
+        let keeper = Keeper {
             plan,
             selected,
             tracefs,
@@ -145,7 +147,7 @@ impl<'a> Keeper<'a> {
             kernel,
             made,
             requests,
-            began: 0,
+            began,
             measurement,
             memory,
             dump: None,
@@ -160,7 +162,6 @@ impl<'a> Keeper<'a> {
             complete: 0,
             failed: 0,
         };
-        keeper.began = keeper.now();
         if plan.before.is_some() && keeper.measurement == Measurement::Over {
             keeper.say_sizes(&capture.overwritten_sizes());
         }
@@ -584,9 +585,13 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns the current time of the events' clock; 0 if it is not known.
     fn now(&self) -> u64 {
-        let offset = clock::realtime_offset(requests::clock(&self.plan.record.capture));
-        offset.map_or(0, |offset| (clock::realtime() - offset).max(0) as u64)
+        time_of_events(&self.plan.record.capture)
     }
+}
+
+/// Returns the current time of the events' clock; 0 if it is not known.
+fn time_of_events(plan: &plan::Capture) -> u64 {
+    let offset = clock::realtime_offset(requests::clock(plan));
+    offset.map_or(0, |offset| (clock::realtime() - offset).max(0) as u64)
 }

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perf_prof_capture::CopiedRing;
+
 /// The usual maximum time from the timestamp of a record to its arrival, for records that are not in the rings. For
 /// example, a trigger is delivered later than it happened.
 pub const LATEST: Duration = Duration::from_secs(5);
@@ -19,7 +21,8 @@ pub struct Pieces<C> {
     waiting: VecDeque<Piece<C>>,
     /// Records that arrived since the last copies. They are not in the rings.
     beside: Vec<u8>,
-    bytes: usize,
+    /// The memory of `waiting`, in bytes.
+    memory: usize,
     /// When the copies before the last end of a round were made.
     marked: Option<Instant>,
 }
@@ -66,11 +69,29 @@ pub enum Copies {
 
 impl<C> Default for Pieces<C> {
     fn default() -> Pieces<C> {
-        Pieces { waiting: VecDeque::new(), beside: Vec::new(), bytes: 0, marked: None }
+        Pieces { waiting: VecDeque::new(), beside: Vec::new(), memory: 0, marked: None }
     }
 }
 
-impl<C: AsRef<[u8]>> Pieces<C> {
+/// A copy that waits in memory.
+pub trait Waiting {
+    /// Returns how much memory the copy takes, in bytes.
+    fn memory(&self) -> usize;
+}
+
+impl Waiting for CopiedRing {
+    fn memory(&self) -> usize {
+        CopiedRing::memory(self)
+    }
+}
+
+impl<C: Waiting> Piece<C> {
+    fn memory(&self) -> usize {
+        self.beside.capacity() + self.copies.iter().map(C::memory).sum::<usize>()
+    }
+}
+
+impl<C: Waiting> Pieces<C> {
     /// Adds records that are not in the rings. They are written with the next copies.
     pub fn add(&mut self, records: &[u8]) {
         self.beside.extend(records);
@@ -79,19 +100,21 @@ impl<C: AsRef<[u8]>> Pieces<C> {
     /// Adds copies that were made at the time `taken`.
     pub fn take(&mut self, copies: Vec<C>, which: Copies, taken: Instant) {
         let beside = std::mem::take(&mut self.beside);
-        self.bytes += beside.len() + copies.iter().map(|copied| copied.as_ref().len()).sum::<usize>();
-        self.waiting.push_back(Piece { beside, copies, which, taken });
+        let piece = Piece { beside, copies, which, taken };
+        self.memory += piece.memory();
+        self.waiting.push_back(piece);
     }
 
-    /// Returns how many bytes wait. The result is at least 1 if anything waits.
-    pub fn bytes(&self) -> usize {
-        self.bytes.max(self.waiting.len())
+    /// Returns how much memory the waiting pieces take, in bytes. The result is at least 1 if anything waits.
+    pub fn memory(&self) -> usize {
+        self.memory.max(self.waiting.len())
     }
 
     /// Removes and returns the piece that is to be written next.
     pub fn next(&mut self) -> Option<Part<C>> {
-        let Piece { beside, copies, which, taken } = self.waiting.pop_front()?;
-        self.bytes -= beside.len() + copies.iter().map(|copied| copied.as_ref().len()).sum::<usize>();
+        let piece = self.waiting.pop_front()?;
+        self.memory -= piece.memory();
+        let Piece { beside, copies, which, taken } = piece;
         let mut end = PartEnd::Open;
         if self.marked.is_none_or(|marked| taken >= marked + LATEST) {
             (self.marked, end) = (Some(taken), PartEnd::Mark);
@@ -109,9 +132,9 @@ mod tests {
     /// The times of the samples in a copy of a ring, in milliseconds.
     struct Times(Vec<u8>);
 
-    impl AsRef<[u8]> for Times {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
+    impl Waiting for Times {
+        fn memory(&self) -> usize {
+            self.0.capacity()
         }
     }
 
@@ -144,6 +167,16 @@ mod tests {
             Just(Step::Write),
         ];
         prop::collection::vec(step, 0..90)
+    }
+
+    /// A copy of which a part was overwritten has more memory than records.
+    #[test]
+    fn what_waits_counts_with_all_of_its_memory() {
+        let (mut pieces, mut copy) = (Pieces::default(), Vec::with_capacity(1 << 20));
+        copy.extend([1, 2]);
+        pieces.take(vec![Times(copy)], Copies::First, Instant::now());
+        assert!(pieces.memory() >= 1 << 20, "{}", pieces.memory());
+        assert!(pieces.next().is_some() && pieces.memory() == 0);
     }
 
     proptest! {
@@ -184,7 +217,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!((written.len(), pieces.bytes()), (added, 0));
+            prop_assert_eq!((written.len(), pieces.memory()), (added, 0));
         }
     }
 }
