@@ -8,6 +8,7 @@ mod flushing;
 pub mod interval;
 mod kernel_chains;
 pub mod kernel_tables;
+mod late_delivery;
 pub mod losses;
 pub mod pump;
 pub mod refresh;

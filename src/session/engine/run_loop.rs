@@ -19,6 +19,7 @@ use super::{
     flushing::Flushing,
     interval::Interval,
     kernel_tables::{self, KernelTables, Which},
+    late_delivery::LateDelivery,
     losses::{self, LossReport},
     pump::{BreakReason, Pump},
     refresh::Refresh,
@@ -142,6 +143,7 @@ pub struct LoopState {
     after_flush: Option<AfterFlush>,
     /// The signal that stopped the source. Records from before the signal are still delivered.
     signal: Option<i32>,
+    late: LateDelivery,
 }
 
 /// The work that follows when all records up to a moment were delivered. The loop also reads the tables in the kernel
@@ -186,6 +188,7 @@ impl<S: Source> RunLoop<'_, S> {
             output: None,
             after_flush: None,
             signal: None,
+            late: LateDelivery::default(),
         }
     }
 
@@ -235,6 +238,7 @@ impl<S: Source> RunLoop<'_, S> {
                 }
             });
         }
+        turns.late.say(turns.signal.is_some(), || self.source.backlog());
         self.attend_to_periods(turns, sink, Instant::now());
         ControlFlow::Continue(())
     }
