@@ -8,7 +8,8 @@ use crate::{in_kernel, record, replay, scripts, sources};
 /// The first argument of a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 25] = [
+const WORKLOADS: [(&str, fn()); 26] = [
+    ("alarms", in_kernel::interrupts::alarms),
     ("allocations", sources::allocations::workload),
     ("bytes", in_kernel::work::workload),
     ("burst", record::burst::workload),

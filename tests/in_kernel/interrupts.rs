@@ -1,9 +1,18 @@
 //! Events in interrupts that programs add up: those that interrupt perf-prof count too, because they are not its own.
 
+use std::{sync::atomic::AtomicBool, thread};
+
 use serde_json::Value as Json;
 
-use super::{json, needs_bpf};
-use crate::harness::{script::Run, workload::words};
+use super::{json, needs_bpf, run, scheduler::read_on};
+use crate::harness::{
+    counting::objects,
+    run::stdout,
+    script::Run,
+    task::{allowed_cpus, pin},
+    wait::EndsThreads,
+    workload::words,
+};
 
 /// Sends packets to itself, so soft interrupts run in perf-prof. Prints whether the tables have all that the kernel counted in
 /// /proc/softirqs meanwhile, and whether they are told to be partial. Spans that ended were all delivered.
@@ -161,4 +170,42 @@ fn timers_are_counted_under_the_name_that_perf_prof_gives_them() {
     assert!(complete, "{seen:?}");
     let told = |&(count, is_partial): &(u64, bool)| is_partial || count >= EXPIRATIONS * 9 / 10;
     assert!(seen.iter().all(told), "{seen:?}");
+}
+
+/// How often the timer of `alarms` expires. The kernel handles this in an interrupt.
+const ALARMS: u64 = 400;
+
+/// Waits for the signals of a timer, on the first CPU.
+pub fn alarms() {
+    pin(allowed_cpus()[0]);
+    let every = libc::timeval { tv_sec: 0, tv_usec: 2000 };
+    // SAFETY: the values that the calls read and write live across them.
+    unsafe {
+        let mut alarm = std::mem::zeroed();
+        libc::sigemptyset(&raw mut alarm);
+        libc::sigaddset(&raw mut alarm, libc::SIGALRM);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const alarm, std::ptr::null_mut());
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
+        let mut signal = 0;
+        (0..ALARMS).for_each(|_| assert_eq!(libc::sigwait(&raw const alarm, &raw mut signal), 0));
+    }
+}
+
+/// A thread reads a BPF map on the CPU of the timer, so the program misses most expiries. perf-prof reads its table at the same
+/// time, again and again. A kernel may hide what interrupts some tasks.
+#[test]
+fn events_that_are_missed_while_a_table_is_read_are_told_as_lost() {
+    needs_bpf();
+    let ends = AtomicBool::new(false);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| read_on(allowed_cpus()[0], &ends));
+        let _end = EndsThreads(&ends);
+        run("always", &["top", "timer:itimer_expire", "-a", "-i", "20", "--json"], &words("alarms"))
+    });
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let object = objects(&stdout(&output)).pop().unwrap();
+    let [counted, lost] = ["events", "lost"].map(|name| object[name].as_u64().unwrap_or(0));
+    assert!(lost > 0 && counted + lost >= ALARMS * 9 / 10, "{object} {said}");
+    assert!(said.contains(&format!("lost up to {lost} of ")), "{object} {said}");
 }

@@ -66,6 +66,24 @@ fn the_calls_are_those_of_samples() {
     assert!(of_both("syscall/name=getpgid, comm=wide/").contains("delivered 800 "));
 }
 
+/// Records with frames of Python need maps of some 4 MB besides the open calls. A quarter of `--buffer` is for both.
+#[test]
+fn the_maps_of_pairs_are_a_part_of_the_buffer() {
+    needs_bpf();
+    let run = |when: &str, buffer: &str| {
+        let run = Run::script("def syscall(e): pass").event("syscall/min=1s, stack/").exec(words(1, 0, 0));
+        run.options(["--python-frames", "--in-kernel", when, "--buffer", buffer, "-v"]).run()
+    };
+    let reason = "its maps would take ";
+    let refused = run("always", "16M");
+    assert!(refused.status != 0 && refused.stderr.contains(reason), "{}", refused.stderr);
+    let falls_back = run("auto", "16M");
+    let told = falls_back.stderr.contains("syscall: in perf-prof") && falls_back.stderr.contains(reason);
+    assert!(falls_back.status == 0 && told, "{}", falls_back.stderr);
+    let paired = run("always", "64M");
+    assert!(paired.status == 0 && paired.stderr.contains("syscall: paired in the kernel"), "{}", paired.stderr);
+}
+
 /// All calls of a program without threads are the same in each run.
 #[test]
 fn all_calls_of_a_program_are_those_of_samples() {

@@ -180,7 +180,7 @@ def __exit__():
 
 /// Reads a large BPF map repeatedly on a CPU until `ends` is set. Meanwhile, BPF programs of tracepoints do not run on
 /// that CPU.
-fn read_on(cpu: u32, ends: &AtomicBool) {
+pub fn read_on(cpu: u32, ends: &AtomicBool) {
     pin(cpu);
     let (name, map_type, flags, inner) = ("large", MapType::Hash, 0, None);
     let entries = 1 << 20;

@@ -37,9 +37,14 @@ fn allocations_of_perf_prof_are_not_lost_events_of_a_command() {
         [&["top", "kmem:kmalloc"][..], &["top", "kmem:kmalloc", "--by", "stack"], &["top", "kmem:kmalloc", "-i", "20"]]
     {
         let words = ["sh", "-c", "for i in 1 2 3 4 5; do ls / >/dev/null; done"].map(str::to_owned);
-        let object = json("always", args, &words);
-        assert!(object["events"].as_u64() > Some(0), "{object}");
-        assert_eq!((&object["partial"], &object["lost"]), (&false.into(), &Json::Null), "{args:?}");
+        let is_whole = || {
+            let object = json("always", args, &words);
+            assert!(object["events"].as_u64() > Some(0), "{object}");
+            (&object["partial"], &object["lost"]) == (&false.into(), &Json::Null)
+        };
+        // On a busy machine, a CPU may allocate for the command and for perf-prof at the same time: the program then misses
+        // one of the two, and nobody knows which.
+        assert!((0..5).any(|_| is_whole()), "{args:?}");
     }
 }
 

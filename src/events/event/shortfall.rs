@@ -14,6 +14,8 @@ const NAMED: usize = 3;
 pub struct Shortfall {
     /// The number of events that were lost.
     pub lost: u64,
+    /// How many of the lost events BPF programs missed. Some of them may not be selected.
+    pub missed: u64,
     /// The number of samples whose event is unknown.
     pub unattributed: u64,
     /// How often the kernel throttled sampling.
@@ -81,9 +83,10 @@ impl Shortfall {
     /// Returns what is missing so far in events; `None` if nothing is.
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
-        let (damaged, unread) = (stats.is_damaged(), stats.has_unread());
+        let (missed, damaged, unread) = (stats.total_missed_in_kernel(), stats.is_damaged(), stats.has_unread());
         let is_complete = (lost, unattributed, throttled, damaged, unread) == (0, 0, 0, false, false);
-        (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, unread, ..Shortfall::default() })
+        let of_events = Shortfall { lost, missed, unattributed, throttled, ..Shortfall::default() };
+        (!is_complete).then_some(Shortfall { damaged, unread, ..of_events })
     }
 
     /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged, records may be missing at
@@ -93,6 +96,7 @@ impl Shortfall {
         let more = |of: fn(&Shortfall) -> u64| of(self).saturating_sub(of(then));
         let since = Shortfall {
             lost: more(|of| of.lost),
+            missed: more(|of| of.missed),
             unattributed: more(|of| of.unattributed),
             throttled: more(|of| of.throttled),
             damaged: self.damaged,
@@ -144,7 +148,8 @@ impl Shortfall {
     pub fn reasons(&self) -> String {
         let mut reasons = Vec::new();
         if self.lost != 0 {
-            reasons.push(counted(self.lost, "event was lost", "events were lost"));
+            let up_to = if self.missed != 0 { "up to " } else { "" };
+            reasons.push(format!("{up_to}{}", counted(self.lost, "event was lost", "events were lost")));
         }
         if self.unattributed != 0 {
             reasons.push(counted(self.unattributed, "event was not delivered", "events were not delivered"));
@@ -268,6 +273,19 @@ mod tests {
         stats.count_unattributed();
         let all = "(at least: 7 events were lost; 1 event was not delivered; the kernel throttled sampling 2 times)";
         assert_eq!(note(&stats), all);
+    }
+
+    #[test]
+    fn events_that_programs_missed_may_not_be_selected() {
+        let stats = Stats::new(2, 1);
+        stats.count_lost(0, 7);
+        let then = Shortfall::of_events(&stats).unwrap();
+        stats.set_missed_in_kernel(1, 2);
+        let now = Shortfall::of_events(&stats).unwrap();
+        assert_eq!(now.note(), "(at least: up to 9 events were lost)");
+        assert_eq!(now.since(&then).unwrap().note(), "(at least: up to 2 events were lost)");
+        stats.count_lost(0, 1);
+        assert_eq!(Shortfall::of_events(&stats).unwrap().since(&now).unwrap().note(), "(at least: 1 event was lost)");
     }
 
     #[test]

@@ -328,12 +328,24 @@ impl Stats {
             Some(counts) => counts.per_event.iter().sum(),
             None => self.lost_in_records(),
         };
-        samples + self.sum_in_kernel(|counts| &counts.missed)
+        samples + self.total_missed_in_kernel()
+    }
+
+    /// Returns how many of the lost samples BPF programs missed. Some of them may not be selected: a program that does not run
+    /// selects nothing.
+    pub fn total_missed_in_kernel(&self) -> u64 {
+        self.sum_in_kernel(|counts| &counts.missed)
+    }
+
+    /// Returns the number of events that BPF programs did not add up, because they could not run.
+    pub fn missed_by_tables(&self) -> u64 {
+        let added_up = self.in_kernel.iter().filter(|counts| counts.is_there.load(Relaxed));
+        added_up.map(|counts| counts.missed.load(Relaxed)).sum()
     }
 
     /// Returns whether there were PERF_RECORD_LOST records, or events while BPF programs could not run.
     pub fn has_reported_losses(&self) -> bool {
-        self.lost_in_records() + self.sum_in_kernel(|counts| &counts.missed) != 0
+        self.lost_in_records() + self.total_missed_in_kernel() != 0
     }
 
     fn lost_in_records(&self) -> u64 {

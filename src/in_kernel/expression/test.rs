@@ -62,6 +62,20 @@ impl Outcome {
 }
 
 impl Test {
+    /// Returns the test of other numbers: of `other` for each number.
+    pub fn with_numbers(self, other: &impl Fn(Number) -> Number) -> Test {
+        let all = |tests: Vec<Test>| tests.into_iter().map(|test| test.with_numbers(other)).collect();
+        match self {
+            Test::All(tests) => Test::All(all(tests)),
+            Test::Any(tests) => Test::Any(all(tests)),
+            Test::Not(test) => Test::Not(Box::new(test.with_numbers(other))),
+            Test::Number { number, sign, comparison, value } => {
+                Test::Number { number: other(number), sign, comparison, value }
+            }
+            Test::Text { .. } => self,
+        }
+    }
+
     /// Writes code that jumps to `to` if the test has the outcome `on`, and otherwise goes on with the next instruction.
     pub fn jump(&self, code: &mut Code, on: Outcome, to: Label) {
         match self {

@@ -56,8 +56,7 @@ pub enum Refusal {
     Verifier(String),
     /// The maps of the programs would take too much memory.
     #[error(
-        "its maps would take {} KiB of memory, and {} KiB are left in the quarter of --buffer for tables; use a larger \
-         --buffer or fewer probes",
+        "its maps would take {} KiB of memory, and {} KiB of --buffer are left for them; use a larger --buffer or fewer events",
         .needed >> 10,
         .left >> 10
     )]

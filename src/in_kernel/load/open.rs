@@ -46,7 +46,7 @@ pub(super) fn bytes_of_entry((key, value): (usize, usize)) -> usize {
     key + value + BESIDE
 }
 
-/// Returns the memory that a hash takes in the kernel.
+/// Returns the memory that a hash takes in the kernel. An array takes slightly less.
 pub(super) fn bytes_of_hash(hash: &Map) -> usize {
     hash.entries() as usize * bytes_of_entry((hash.key_size(), hash.value_size()))
 }

@@ -38,8 +38,8 @@ pub struct PairsInKernel {
     /// The counts at the last reading.
     read: SpanCounters,
     read_own: u64,
-    /// The open calls. Only programs use this map.
-    open: Map,
+    /// The memory of the maps in the kernel, in bytes.
+    bytes: usize,
     /// The events to whose rings the programs write, one for each CPU. When this map is closed, the kernel removes the
     /// events from the map.
     output: Map,
@@ -83,6 +83,13 @@ impl RecordMaps {
         })
     }
 
+    /// Returns the memory that the maps take in the kernel, in bytes.
+    fn bytes(&self) -> usize {
+        let RecordMaps { record, names, paths, arguments, frames, interpreters } = self;
+        let all = [record, names, paths, arguments, frames].map(Option::as_ref);
+        all.into_iter().chain([interpreters.as_deref()]).flatten().map(bytes_of_hash).sum()
+    }
+
     fn get(&self, map: MapUse) -> Option<&Map> {
         match map {
             MapUse::Record => self.record.as_ref(),
@@ -103,13 +110,19 @@ fn value_of_cpu(name: &str, value_size: usize) -> Result<Map, CallError> {
 }
 
 impl PairsInKernel {
-    /// Loads the programs of a span without attaching them. `most_open` limits the open calls and their memory.
+    /// Loads the programs of a span without attaching them. `most_open` limits the open calls, and the memory of all maps. At
+    /// least half of this memory is for open calls.
     pub fn load(
         PairPrograms { begin, end, exit, open_bytes, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
         most_open: MostOpen,
     ) -> Result<PairsInKernel, Refusal> {
-        let open = most_open.hash(*open_bytes)?;
+        let of_record = record_bytes.map(|bytes| RecordMaps::of(end, bytes)).transpose()?.unwrap_or_default();
+        let (needed, left) = (of_record.bytes(), most_open.bytes / 2);
+        if needed > left {
+            return Err(Refusal::Memory { needed, left });
+        }
+        let open = MostOpen { bytes: most_open.bytes - needed, ..most_open }.hash(*open_bytes)?;
         let output = Map::new(&MapDefinition {
             name: "output",
             map_type: MapType::PerfEventArray,
@@ -119,7 +132,6 @@ impl PairsInKernel {
             flags: 0,
             inner: None,
         })?;
-        let of_record = record_bytes.map(|bytes| RecordMaps::of(end, bytes)).transpose()?.unwrap_or_default();
         let (counters, page) = CounterPage::new("counters", KernelFrames::ALL_WORDS)?;
         let descriptor = |map: MapUse| {
             let own = match map {
@@ -141,8 +153,9 @@ impl PairsInKernel {
             load(end, SystemCall::Exit.name())?,
             load(begin, SystemCall::Enter.name())?,
         ];
+        let (read, bytes) = (SpanCounters::default(), needed + bytes_of_hash(&open));
         let interpreters = of_record.interpreters;
-        Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output, interpreters })
+        Ok(PairsInKernel { programs, page, read, read_own: 0, bytes, output, interpreters })
     }
 
     /// Returns the kernel's frames in which calls begin and end, if programs note them. Programs do so at the first calls after
@@ -201,9 +214,9 @@ impl PairsInKernel {
         now.wrapping_sub(std::mem::replace(&mut self.read_own, now))
     }
 
-    /// Returns the memory that the open calls take in the kernel, in bytes.
-    pub fn open_bytes(&self) -> usize {
-        bytes_of_hash(&self.open)
+    /// Returns the memory that the maps take in the kernel, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Returns how many begins and ends the programs missed, because they were running on the CPU already.

@@ -7,9 +7,9 @@ use perf_prof_system::probe_definition::{FireAt, ProbeDefinition, ProbedCode};
 
 use super::{KernelTypes, LENGTH, RECORD, StringProgram, record_bytes, write_common_fields, write_record, write_zeros};
 use crate::{
-    expression::{CONTEXT, Outcome, start},
+    expression::{CONTEXT, Number, Outcome, Test, start},
     frames::{PREEMPTED_VALUES, ValueUse, leave_value, read_frames, take_value, write_frames},
-    instruction::{Code, Condition, Label, MapUse, Place, Register, Size},
+    instruction::{Code, Condition, Label, MapUse, Register, Size},
     lower::{PidNamespace, Unsuited, lower_filter},
     select::{Selection, count_in},
 };
@@ -17,9 +17,6 @@ use crate::{
 /// The counter of events without a record, because as many preempted tasks as there are values were at their events. It is the
 /// only counter of a probe's program.
 const WITHOUT_VALUE: i16 = 0;
-
-/// The place on the stack that holds the address of the registers.
-const KEPT_CONTEXT: Place = Place { base: Register::Frame, offset: -136 };
 
 /// The registers, in the order of `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), with the names that definitions of
 /// probes use.
@@ -74,12 +71,10 @@ pub fn probe_program(
     let fields = fields(format, definition, arguments).ok_or(Unsuited::Probe)?;
     let frames = format.interpreter_frames_offset().ok_or(Unsuited::Probe)?;
     let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
+    let test = test.map(|test| test.with_numbers(&|number| before_record(number, &fields)));
     let mut code = Code::new();
     let [leave, none, done] = std::array::from_fn(|_| code.label());
-    start(&mut code);
-    selection.jump_unless(&mut code, done);
-    code.store(Size::Double, KEPT_CONTEXT, CONTEXT);
-    take_value(&mut code, none);
+    begin(&mut code, selection, test, [none, done]);
     let look_up_record = |code: &mut Code| {
         ValueUse::Taken.look_up(code, MapUse::Record);
         code.jump_if(Condition::Equal, Register::R0, 0, leave);
@@ -89,15 +84,10 @@ pub fn probe_program(
     write_common_fields(&mut code, format, None);
     write_zeros(&mut code, 8, format.first_string());
     fields.iter().for_each(|field| field.write(&mut code));
-    if let Some(test) = &test {
-        code.copy(CONTEXT, RECORD);
-        test.jump(&mut code, Outcome::Fails, leave);
-    }
     read_frames(&mut code, types.iterator, ValueUse::Taken);
     look_up_record(&mut code);
     code.copy(LENGTH, format.first_string() as i32);
     write_frames(&mut code, RECORD, LENGTH, frames);
-    code.load(Size::Double, CONTEXT, KEPT_CONTEXT);
     write_record(&mut code);
     code.here(leave);
     leave_value(&mut code);
@@ -108,6 +98,27 @@ pub fn probe_program(
     // the sample.
     code.exit(0);
     Ok(StringProgram { program: code.program(), record_bytes: record_bytes(format), values: PREEMPTED_VALUES })
+}
+
+/// Writes the code that takes a value if the event is selected and passes the test. It jumps to `none` if there is no value,
+/// and to `done` if the event does not pass: such an event is not counted as missing.
+fn begin(code: &mut Code, selection: &Selection, test: Option<Test>, [none, done]: [Label; 2]) {
+    start(code);
+    selection.jump_unless(code, done);
+    if let Some(test) = test {
+        test.jump(code, Outcome::Fails, done);
+    }
+    take_value(code, none);
+}
+
+/// Returns the number of a field from where it is before there is a record.
+fn before_record(number: Number, fields: &[ProbeField]) -> Number {
+    let Number::Field { offset, ty } = number else { return number };
+    match fields.iter().find(|field| field.offset == offset).map(|field| field.value) {
+        Some(FieldValue::Register(offset)) => Number::Field { offset, ty },
+        Some(FieldValue::Constant(value)) => Number::Constant(ty.wrap(value)),
+        None => number,
+    }
 }
 
 /// Writes the code that counts an event that finds no value. It is reached by a jump to `none`.
@@ -178,8 +189,12 @@ fn register(name: &str) -> Option<i16> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_arch = "x86_64")]
+    use std::sync::Arc;
+
     use super::*;
-    use crate::instruction::interpreter::Machine;
+    #[cfg(target_arch = "x86_64")]
+    use crate::{instruction::interpreter::Machine, table::tests::records::event};
 
     #[cfg(target_arch = "x86_64")]
     #[test]
@@ -194,22 +209,54 @@ mod tests {
         assert_eq!(types, [true, true, true, true, false, false, false, false, false]);
     }
 
-    /// A program takes a value when an event happens, and is preempted there.
-    #[test]
-    fn an_event_that_finds_no_value_is_counted() {
+    #[cfg(target_arch = "x86_64")]
+    const PROBE: &str = "name: p\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:s32 a;\toffset:16;\tsize:4;\tsigned:1;\n\tfield:s8 b;\toffset:20;\tsize:1;\tsigned:1;\n\n\
+        print fmt: \"(%lx)\", REC->__probe_ip\n";
+
+    /// Returns a program that takes a value when an event happens, and is preempted there.
+    #[cfg(target_arch = "x86_64")]
+    fn preempted(filter: &str) -> Code {
+        let format = EventFormat::parse("uprobe", PROBE).unwrap();
+        let filter = Filter::parse(filter, &format).unwrap();
+        let fields = ["__probe_ip=%ip", "a=%di:s32", "b=\\-3:s8"].map(|argument| {
+            let (name, fetch) = argument.split_once('=').unwrap();
+            field(&format, name, value(fetch.split(':').next().unwrap()).unwrap()).unwrap()
+        });
+        let test = lower_filter(&filter, &event(&Arc::new(format)), PidNamespace::First).unwrap();
+        let test = test.with_numbers(&|number| before_record(number, &fields));
         let mut code = Code::new();
         let [none, done] = std::array::from_fn(|_| code.label());
-        take_value(&mut code, none);
+        begin(&mut code, &Selection::EVERYTHING, Some(test), [none, done]);
         code.jump(done);
         note_without_value(&mut code, none);
         code.here(done);
         code.exit(0);
-        let mut machine = Machine::new((8, 8));
-        let mut missing = || {
-            machine.run(&code, &[]);
-            machine.counters::<1>()[0]
-        };
-        let counts: Vec<u64> = (0..u64::from(PREEMPTED_VALUES) + 3).map(|_| missing()).collect();
-        assert_eq!(counts, [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+        code
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn an_event_that_finds_no_value_is_counted_if_it_passes_the_filter() {
+        const DI: usize = 14;
+        // Values of `a`. As many as there are values pass the filter and take one.
+        let happening = [5, -7, 5, 5, 5, 5, 5, 5, 5, -7, 5, -7, -7, 5];
+        for (filter, missing) in [
+            ("a > 3", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2]),
+            ("!(a < 0) && b == -3", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2]),
+            ("a < 10", [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]),
+            ("b > 0", [0; 14]),
+        ] {
+            let (code, mut machine) = (preempted(filter), Machine::new((8, 8)));
+            let counts = happening.map(|a: i32| {
+                let mut registers = [0u64; REGISTERS.len()];
+                // The upper half of a register is not a part of the argument.
+                registers[DI] = 1 << 40 | u64::from(a as u32);
+                machine.run(&code, &registers.map(u64::to_ne_bytes).concat());
+                machine.counters::<1>()[0]
+            });
+            assert_eq!(counts, missing, "{filter}");
+        }
     }
 }

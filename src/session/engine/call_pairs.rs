@@ -44,9 +44,9 @@ impl CallPairs {
         self.spans.iter().for_each(|span| stats.set_missed_in_kernel(span.event, span.in_kernel.missed() + of_tasks));
     }
 
-    /// Returns the memory that the open calls take in the kernel, in bytes.
-    pub fn open_bytes(&self) -> usize {
-        self.spans.iter().map(|span| span.in_kernel.open_bytes()).sum()
+    /// Returns the memory that the maps of the programs take in the kernel, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.spans.iter().map(|span| span.in_kernel.bytes()).sum()
     }
 
     /// Returns the processes with an interpreter, for each span whose programs read their frames.

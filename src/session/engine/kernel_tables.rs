@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use super::call_pairs::CallPairs;
-use perf_prof_capture::Owner;
 use perf_prof_events::{
     aggregate::{Definition, Groups, Others, Plan},
     derive::Span,
@@ -61,20 +60,8 @@ pub struct KernelTable {
     pub target: usize,
     /// The span whose occurrences are added up, and the context of its run.
     pub span: Option<(Arc<Span>, Arc<Context>)>,
-    /// The task that owns each event. If the owner is the running task, the events that are missed while perf-prof reads
-    /// the table are perf-prof's own.
-    pub owner: Owner,
-    /// The number of events that the programs have missed and that do not count as lost: events before the run, and
-    /// perf-prof's own events.
-    pub not_lost: u64,
-}
-
-impl KernelTable {
-    /// Excludes the events that were missed since `before` from the losses. `before` is an earlier number of missed
-    /// events.
-    fn forgive(&mut self, before: u64) {
-        self.not_lost += self.in_kernel.missed().saturating_sub(before);
-    }
+    /// The number of events that the programs had missed when the run began.
+    pub missed_before: u64,
 }
 
 /// The kernel tables of a run. Empty if perf-prof adds up all events itself.
@@ -177,7 +164,7 @@ impl KernelTables {
     /// Begins the run. While programs were loaded, the programs that were already attached missed events. These events
     /// do not count as lost.
     pub fn begin(&mut self) {
-        self.tables.iter_mut().for_each(|table| table.forgive(0));
+        self.tables.iter_mut().for_each(|table| table.missed_before = table.in_kernel.missed());
         self.missed_by_tasks = self.selected.missed();
         self.pairs.spans.iter_mut().for_each(|span| span.in_kernel.begin());
     }
@@ -210,7 +197,6 @@ impl KernelTables {
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
         let (mut refused, mut failure, mut last_event) = (Vec::new(), None, None);
         let of_tasks = self.selected.missed().saturating_sub(self.missed_by_tasks);
-        let before: Vec<u64> = self.tables.iter().map(|table| table.in_kernel.missed()).collect();
         let readings = together(&mut self.tables, |table| match which {
             Which::All => Some(table.in_kernel.read()),
             Which::Requested if table.in_kernel.can_stay() => Some(table.in_kernel.read_in_place()),
@@ -218,16 +204,13 @@ impl KernelTables {
             Which::Last => Some(table.in_kernel.read_in_place()),
             Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
         });
-        for ((table, before), reading) in self.tables.iter_mut().zip(before).zip(readings) {
-            if table.owner == Owner::Task {
-                table.forgive(before);
-            }
-            let KernelTable { event, in_kernel, target, span, not_lost, .. } = table;
+        for (table, reading) in self.tables.iter_mut().zip(readings) {
+            let KernelTable { event, in_kernel, target, span, missed_before } = table;
             // All programs of an event count the same events. So the counts of the event's first program are used.
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
             if is_first {
-                stats.set_missed_in_kernel(*event, in_kernel.missed().saturating_sub(*not_lost) + of_tasks);
+                stats.set_missed_in_kernel(*event, in_kernel.missed().saturating_sub(*missed_before) + of_tasks);
             }
             match reading {
                 Ok(Reading { rows, chains, refused: events, refused_amount, added, own }) => {
@@ -319,7 +302,7 @@ impl KernelTables {
         let of_tables = of_tables + self.writers.bytes();
         self.memory.iter_mut().for_each(|memory| memory.set(of_tables + unnamed));
         let of_open: usize = self.tables.iter().map(|table| table.in_kernel.open_bytes()).sum();
-        let of_open = of_open + self.pairs.open_bytes();
+        let of_open = of_open + self.pairs.bytes();
         self.open.iter_mut().for_each(|open| open.set(of_open));
     }
 

@@ -163,11 +163,13 @@ pub fn print_lost(stats: &Stats, ring_cpus: &[Option<u32>]) {
     // The C implementation prints each loss, but no sum.
     if lost != 0 && !compat::is_on() {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
+        let up_to = if stats.total_missed_in_kernel() == 0 { "" } else { "up to " };
         output::say_lost(format_args!(
-            "lost {lost} of {} events ({share:.1} %{}), delivered {delivered}",
+            "lost {up_to}{lost} of {} events ({up_to}{share:.1} %{}), delivered {delivered}",
             delivered + lost,
             lost_by_cpu(ring_cpus, stats)
         ));
+        missed_in_kernel(stats).iter().for_each(output::say_lost);
     }
     if stats.total_unattributed() != 0 {
         output::say(format_args!(
@@ -183,6 +185,19 @@ pub fn print_lost(stats: &Stats, ring_cpus: &[Option<u32>]) {
             stats.total_throttled()
         ));
     }
+}
+
+/// Returns a line about the lost events that BPF programs did not add up. Rings have no part in them.
+fn missed_in_kernel(stats: &Stats) -> Option<String> {
+    let missed = match stats.missed_by_tables() {
+        0 => return None,
+        missed if missed == stats.total_lost() => "all of them".to_owned(),
+        missed => format!("{missed} of them"),
+    };
+    Some(format!(
+        "{missed} happened while another BPF program or bpf(2) was at work on their CPU, so that the program that adds them \
+         up in the kernel did not run: -m changes nothing, `--in-kernel never` adds up in perf-prof"
+    ))
 }
 
 /// Prints how many events were left out because of a limit, or came late, if any.
@@ -283,6 +298,19 @@ mod tests {
         assert_eq!(told([7, 0], &[8, 0]), [4, 0]);
         // The numbers of lost side-band records are not known.
         assert_eq!(told([1, 1], &[]), [9, 1]);
+    }
+
+    #[test]
+    fn events_that_programs_miss_are_no_matter_of_rings() {
+        let stats = Stats::new(2, 1);
+        stats.count_lost(0, 5);
+        stats.set_missed_in_kernel(1, 7);
+        assert_eq!(missed_in_kernel(&stats), None);
+        stats.set_in_kernel(1);
+        assert!(missed_in_kernel(&stats).unwrap().starts_with("7 of them happened while another BPF program"));
+        stats.set_kernel_counts(Some(LossCounts::default()));
+        let text = missed_in_kernel(&stats).unwrap();
+        assert!(text.starts_with("all of them ") && text.contains("-m changes nothing, `--in-kernel never`"), "{text}");
     }
 
     #[test]

@@ -33,9 +33,7 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     let mut lines = Vec::new();
     let (opened, lost) = (sum(SpanCounts::opened), sum(SpanCounts::lost));
     if lost != 0 {
-        lines.push(format!(
-            "dropped {lost} of {opened} spans: they were open when events were lost, or when a ring was full"
-        ));
+        lines.push(dropped_text(lost, opened, stats));
     }
     let without_room = sum(SpanCounts::without_room);
     if without_room != 0 {
@@ -76,6 +74,13 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Returns the line about spans that were dropped because they were open.
+fn dropped_text(lost: u64, opened: u64, stats: &Stats) -> String {
+    let was_in_kernel = stats.missed_by_tables() != 0 && stats.missed_by_tables() == stats.total_lost();
+    let other = if was_in_kernel { "" } else { ", or when a ring was full" };
+    format!("dropped {lost} of {opened} spans: they were open when events were lost{other}")
 }
 
 /// Prints, at the end of a run, each selected span that was never delivered, and the conditions that no span met.

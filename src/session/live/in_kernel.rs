@@ -212,8 +212,6 @@ impl OpenEvents<'_> {
         let refused = |event: usize, refusal: &Refusal| {
             kernel_target::refused(&self.types[event], "added up", refusal, self.plan.verbosity)
         };
-        // A span has no owner, because it consists of events of several tasks.
-        let owner = |event: usize| requests.get(event).map_or(Owner::NoTask, |request| request.owner);
         match selected {
             Ok(selected) => {
                 // The frames of a process have to be named while the run still knows the process. It forgets processes
@@ -225,7 +223,7 @@ impl OpenEvents<'_> {
                 let selected = tables.selected();
                 let loaded = together(&mut compiled, |programs| self.loaded(programs, selected, share));
                 for (Compiled { event, opened: of, .. }, loaded) in compiled.into_iter().zip(loaded) {
-                    match loaded.and_then(|loaded| self.attached((event, owner(event)), loaded, &mut tables)) {
+                    match loaded.and_then(|loaded| self.attached(event, loaded, &mut tables)) {
                         Ok(()) => {
                             in_kernel.push(event);
                             opened.extend(of);
@@ -401,7 +399,7 @@ impl OpenEvents<'_> {
     /// Attaches the programs of an event.
     fn attached(
         &self,
-        (event, owner): (usize, Owner),
+        event: usize,
         mut loaded: Vec<(TableInKernel, &TableUse)>,
         tables: &mut KernelTables,
     ) -> Result<(), Refusal> {
@@ -411,7 +409,7 @@ impl OpenEvents<'_> {
         for (in_kernel, table) in loaded {
             let target = tables.target(&table.table);
             let span = self.derived_at(event).map(|derived| (derived.span.clone(), self.context.clone()));
-            tables.add(KernelTable { event, in_kernel, target, span, owner, not_lost: 0 });
+            tables.add(KernelTable { event, in_kernel, target, span, missed_before: 0 });
         }
         Ok(())
     }

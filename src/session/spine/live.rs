@@ -5,10 +5,16 @@ use std::{os::fd::RawFd, path::PathBuf, sync::Arc, thread};
 use anyhow::Result;
 use perf_prof_capture::{Capture, CaptureError, EventRequest, Mappings};
 use perf_prof_events::{
-    derive::{self, Derived, DerivingSink},
+    derive::{
+        self, Derived, DerivingSink,
+        source::{Scope, scope},
+    },
     event::{Cgroups, Context, EventType, Format, Processes, RunInterpreters, Sink, Stats, Targets},
 };
-use perf_prof_format::record::{EventIds, Source as _};
+use perf_prof_format::{
+    record::{EventIds, Source as _},
+    spec::EventSpec,
+};
 use perf_prof_symbols::{running_kernel::RunningKernel, runtime::Interpreters};
 use perf_prof_system::{
     cgroup,
@@ -208,7 +214,7 @@ impl LiveSession {
             duration: of_live.duration,
             usage_every: plan.usage_every,
             calibrate: &mut calibrate,
-            loss_advice: loss_advice(plan.face),
+            loss_advice: loss_advice(plan.face, &plan.capture.events),
             output: plan.output.as_deref(),
         };
         let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };
@@ -318,13 +324,23 @@ fn task_cgroups(
 }
 
 /// Returns the end of each message about losses: their cause, and what the user can do.
-fn loss_advice(face: Face) -> &'static str {
-    match face {
-        Face::Script | Face::Program => {
+fn loss_advice(face: Face, events: &[EventSpec]) -> &'static str {
+    // The filter of a source that needs the events of all tasks selects spans, and so does -p.
+    let are_fewer = !matches!(scope(events), Ok(Scope::Machine));
+    match (face, are_fewer) {
+        (Face::Script | Face::Program, true) => {
             "the script is slower than the events; use a larger -m or --buffer, a filter or fewer events"
         }
-        Face::Command => {
+        (Face::Script | Face::Program, false) => {
+            "the script is slower than the events; use a larger -m or --buffer, or fewer sources: filters and -p select \
+             spans, and the events of all tasks are needed to make them"
+        }
+        (Face::Command, true) => {
             "they came faster than they could be shown; use a larger -m or --buffer, a filter or fewer events"
+        }
+        (Face::Command, false) => {
+            "they came faster than they could be shown; use a larger -m or --buffer, or fewer sources: filters and -p select \
+             spans, and the events of all tasks are needed to make them"
         }
     }
 }
