@@ -100,7 +100,7 @@ pub use request::{
     IdleRounds, MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples,
     Sampling, SideBand, SideBandRecords, Switching, Target, Writer,
 };
-pub use threads::{ExtraReader, Reading, RecordConsumer};
+pub use threads::{ExtraReader, Preview, Reading, RecordConsumer};
 
 /// A live source of records.
 pub struct Capture {
@@ -134,6 +134,7 @@ pub struct Capture {
     start: StartTrigger,
     begin: EventStart,
     sorter: Option<Sorter>,
+    preview: Option<Box<dyn Preview>>,
     ready: VecDeque<Wait>,
     ended: Option<Ended>,
 }
@@ -178,7 +179,7 @@ impl Capture {
         let tasks = tasks_that_end(target, &opened.tasks, options);
         let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
             opened;
-        let bell = Arc::new(EventFd::new()?);
+        let (bell, descriptors) = (Arc::new(EventFd::new()?), Arc::new(descriptors));
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
         let memory = Arc::new(memory_for_records(options, reserve, &bell));
         let control = Arc::new(Control::new(bell));
@@ -187,10 +188,9 @@ impl Capture {
         // Id and time have the same offsets in the samples of all events.
         let common = attr::common_members(events, options.members);
         let (fixed, trailer) = (SampleLayout::new(common, read_format), TrailerLayout::new(common));
-        let (own, limited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
         let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
-        let (offline, descriptors) = (OfflineCpus::default(), Arc::new(descriptors));
+        let (own, limited, offline) = (Arc::default(), Arc::default(), OfflineCpus::default());
         let limiter = |limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited));
         let reader = Box::new(Reader {
             largest_record: largest_record(events, options),
@@ -235,6 +235,7 @@ impl Capture {
             start: StartTrigger::of_target(target),
             begin: options.begin,
             sorter,
+            preview: None,
             ready: VecDeque::new(),
             ended: None,
         })
@@ -418,7 +419,15 @@ impl Capture {
         self.reader_threads.iter_mut().for_each(|aside| aside.state.join());
     }
 
+    /// Shows all records to `preview` before they are sorted and delivered.
+    pub fn set_preview(&mut self, preview: Box<dyn Preview>) {
+        self.preview = Some(preview);
+    }
+
     fn handle(&mut self, message: Message) {
+        if let (Message::Chunk(chunk), Some(preview)) = (&message, &mut self.preview) {
+            preview.look(chunk);
+        }
         match (message, &mut self.sorter) {
             (Message::Chunk(chunk), None) => self.ready.push_back(Wait::Batch(Batch::Ring(chunk))),
             (Message::Chunk(chunk), Some(sorter)) => sorter.push(chunk),

@@ -61,6 +61,13 @@ impl Capture {
     }
 }
 
+/// Sees records in the order in which they are read from the rings, some 30 ms before they are delivered in the order of
+/// their times.
+pub trait Preview: Send {
+    /// Looks at the records of a ring.
+    fn look(&mut self, chunk: &Chunk);
+}
+
 /// A separate reader thread, and the flags that make it end.
 pub(super) struct ReaderThread {
     pub control: Arc<Control>,

@@ -106,6 +106,7 @@ impl Export {
             input,
             events,
             columns: self.columns,
+            python: self.of.python_frames,
             output,
             form,
             texts: if self.spreadsheet { CsvTexts::ForSpreadsheets } else { CsvTexts::Plain },

@@ -5,14 +5,13 @@ use std::{ffi::OsStr, path::PathBuf};
 use clap::{ArgAction, Args};
 use perf_prof_events::event::{CallerSums, GroupKey};
 use perf_prof_format::spec::SpecError;
-use perf_prof_session::{engine::ExitStatus, plan::InterpreterFrameUse, selectors};
+use perf_prof_session::{engine::ExitStatus, selectors};
 use perf_prof_tools::commands::report::{self, Before, FlamePlan, Form, ReportPlan};
 
 use super::{
     compared::{Part, earlier},
     failure::Failure,
     script::RecordingOptions,
-    values,
 };
 
 const LONG_ABOUT: &str = "Show the functions in which the samples of a recording were taken.
@@ -63,10 +62,6 @@ pub struct Report {
     /// Leave called functions out, as without --children
     #[arg(long, overrides_with = "children")]
     no_children: bool,
-    /// Whether recordings of `record --python` show the functions of Python programs: yes (the default), only (no native
-    /// functions of these programs), or no
-    #[arg(long, value_name = "yes|only|no", value_parser = values::interpreter_frames(), hide_possible_values = true)]
-    python: Option<InterpreterFrameUse>,
     /// Accepted, because perf record and perf script have it: a recording is read as a whole
     #[arg(short, long)]
     all_cpus: bool,
@@ -123,7 +118,7 @@ impl Report {
                 (_, true) => CallerSums::Children,
                 _ => CallerSums::Ignored,
             },
-            python: self.python,
+            python: self.of.python_frames,
             flame: self.flame.map(|path| FlamePlan { path }),
             pprof: self.pprof,
             form: if self.json { Form::Json } else { Form::Text },

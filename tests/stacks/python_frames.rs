@@ -394,11 +394,11 @@ fn copied(python: &Path, folder: &Path) -> (String, String, String) {
 
 /// Records the CPU time of the busy program for four seconds. `command` is the shell command that runs it. Returns the path of the recording.
 #[track_caller]
-pub(super) fn record_busy(command: &str, folder: &Path) -> String {
+pub(super) fn record_busy(event: &str, command: &str, folder: &Path) -> String {
     let [recording, done] = ["perf.data", "done"].map(|name| folder.join(name).display().to_string());
     // The program ends after the recording began and had time.
     let ends = format!("{command} {done} & sleep 4; touch {done}; wait");
-    let args = ["record", "--python", "-F", "997", "-e", "profile", "-o", &recording, "--", "sh", "-c", &ends];
+    let args = ["record", "--python", "-F", "997", "-e", event, "-o", &recording, "--", "sh", "-c", &ends];
     let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     recording
@@ -412,7 +412,7 @@ fn a_recording_names_functions_without_the_interpreter_and_the_program() {
         let (copy, program, prefix) = copied(&python, folder.path());
         let [script, done] = ["chains.py", "done"].map(|name| folder.path().join(name).display().to_string());
         fs::write(&script, CHAINS.replace("EVENT", "profile")).unwrap();
-        let recording = record_busy(&format!("PYTHONHOME={prefix} {copy} {program}"), folder.path());
+        let recording = record_busy("profile", &format!("PYTHONHOME={prefix} {copy} {program}"), folder.path());
         fs::remove_file(&copy).unwrap();
         fs::remove_file(folder.path().join("busy_functions.py")).unwrap();
         let args = ["python", "--input", &recording, "-e", "profile", &script, &done];

@@ -152,3 +152,32 @@ fn a_free_threaded_interpreter_has_a_reason_in_place_of_its_functions() {
     assert!(shown.contains("[python: frames of a free-threaded CPython cannot be read]"), "{shown}");
     assert!(!shown.contains("load_rows"), "{shown}");
 }
+
+/// Calls getppid() in a function right before its end. The record of the call is delivered at least 20 ms later.
+const ENDS: &str = "\
+import os, time
+def last_words():
+    os.getppid()
+time.sleep(0.1)
+last_words()
+time.sleep(0.012)
+os._exit(0)
+";
+
+/// On a busy machine, a record may be read too late. So one of many runs is enough.
+#[test]
+fn what_a_process_runs_right_before_its_end_has_names() {
+    needs([Need::Bpf, Need::Python]);
+    let Some(python) = interpreters().into_values().next() else {
+        skip(Need::Python, "there is no CPython 3.11 to 3.15");
+    };
+    let python = python.display().to_string();
+    let args = ["trace", "-e", "syscalls:sys_enter_getppid", "--python=only", "--", &python, "-c", ENDS];
+    let mut runs = (0..30).map(|_| stdout(&with_patience(&mut perf_prof(&args), 60).output().unwrap()));
+    let mut shown = String::new();
+    let is_named = |run: String| {
+        shown = run;
+        shown.contains("last_words (<string>:3)")
+    };
+    assert!(runs.any(is_named), "{shown}");
+}

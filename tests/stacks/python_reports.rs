@@ -20,11 +20,16 @@ struct Recorded {
 impl Recorded {
     #[track_caller]
     fn new() -> Recorded {
+        Recorded::of("profile")
+    }
+
+    #[track_caller]
+    fn of(event: &str) -> Recorded {
         let Some(python) = interpreters().into_values().next() else {
             skip(Need::Python, "there is no CPython 3.11 to 3.15");
         };
         let folder = TempDir::new().unwrap();
-        let path = record_busy(&format!("{} {BUSY}", python.display()), folder.path());
+        let path = record_busy(event, &format!("{} {BUSY}", python.display()), folder.path());
         Recorded { folder, path }
     }
 
@@ -84,7 +89,7 @@ fn a_table_by_lines_names_the_line_of_each_function() {
     let text = fs::read_to_string(BUSY).unwrap();
     let at = |function: &str, of: &str| {
         let line = 1 + text.lines().position(|line| line.trim().starts_with(of)).unwrap();
-        format!("{function} (busy_functions.py:{line})")
+        format!("{function} (busy_functions.py:{line})_[python]")
     };
     let chain = [("<module>", "turn()"), ("turn", "half()"), ("half", "spin(0.03)"), ("spin", "while time")];
     let chain = chain.map(|(function, of)| at(function, of)).join(";");
@@ -107,4 +112,77 @@ fn flame_graphs_of_a_recording_have_python_functions_or_only_these_or_none() {
     assert!(!none.contains("[python]") && none.contains("_PyEval_EvalFrameDefault"), "{none}");
     let picture = recorded.flame("x.svg", &[]);
     assert!(picture.contains("green: Python, ") && picture.contains("<title>half ("), "{}", picture.len());
+}
+
+#[test]
+fn samples_are_selected_by_the_python_function_and_its_file() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::new();
+    let lines = |args: &[&str]| {
+        let json = recorded.shown(&[&["report", "--json", "--sort", "dso,symbol"], args].concat());
+        let json: Json = serde_json::from_str(&json).unwrap();
+        let line = |line: &Json| {
+            let text = |key: &str| line[key].as_str().unwrap().to_owned();
+            (text("dso"), text("symbol"), line["period"].as_f64().unwrap())
+        };
+        json["events"][0]["lines"].as_array().unwrap().iter().map(line).collect::<Vec<_>>()
+    };
+    let all = lines(&[]);
+    let of_spin: Vec<_> =
+        all.iter().filter(|line| line.0 == "busy_functions.py" && line.1 == "[.] spin").cloned().collect();
+    assert_eq!((of_spin.len(), lines(&["-S", "spin"])), (1, of_spin), "{all:?}");
+    let of_file: Vec<_> = all.iter().filter(|line| line.0 == "busy_functions.py").cloned().collect();
+    assert_eq!(lines(&["--dsos", "busy_functions.py"]), of_file, "{all:?}");
+    assert_eq!(lines(&["--dsos", BUSY]), of_file, "{all:?}");
+    assert!(lines(&["-S", "spin", "--python=no"]).is_empty());
+}
+
+/// The chains have no kernel frames, so they begin with Python's also where the sample is the kernel's.
+#[test]
+fn samples_in_the_kernel_are_not_selected_by_the_python_function_that_called_it() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::of("profile/--no-kernel-callchain/");
+    let all = recorded.shown(&["report", "--sort", "dso"]);
+    assert!(all.contains(" [kernel.kallsyms]") && all.contains(" busy_functions.py"), "{all}");
+    let of_spin = recorded.shown(&["report", "-S", "spin", "--sort", "dso"]);
+    assert!(!of_spin.contains("[kernel.kallsyms]") && of_spin.contains("100.00%  busy_functions.py"), "{of_spin}");
+}
+
+/// Prints the functions and files of the call chain of each sample, innermost first.
+const PERF_SCRIPT: &str = "\
+def process_event(event):
+    print(*(f\"{frame.get('sym', {}).get('name')}@{frame.get('dso')}\" for frame in event['callchain']))
+";
+
+#[test]
+fn texts_exports_and_scripts_of_perf_have_python_functions_if_the_user_wants_them() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::new();
+    let script = recorded.folder.path().join("chains.py");
+    fs::write(&script, PERF_SCRIPT).unwrap();
+    let script = script.display().to_string();
+    let ndjson: &[&str] = &["export", "-o", "-", "--format", "ndjson"];
+    let commands: [(&[&str], &str, &str); 3] = [
+        (ndjson, "--python", "yes"),
+        // `--python` of `script` selects the interpreter of the script.
+        (&["script"], "--python-frames", "no"),
+        (&["script", "-s", &script], "--python-frames", "no"),
+    ];
+    for (command, option, usual) in commands {
+        let with = |value: &str| recorded.shown(&[command, &[&format!("{option}={value}")]].concat());
+        let [yes, only, no] = ["yes", "only", "no"].map(with);
+        let functions = |shown: &str| shown.matches("busy_functions.py").count();
+        let found = [&yes, &only, &no].map(|shown| functions(shown));
+        assert!(found[0] > 100 && found[0] == found[1] && found[2] == 0, "{command:?}: {found:?}");
+        assert!(no.contains("_PyEval_EvalFrameDefault"), "{command:?}");
+        assert!(only.len() < yes.len(), "{command:?}: {} {}", only.len(), yes.len());
+        assert!(recorded.shown(command) == if usual == "yes" { yes } else { no }, "{command:?}");
+    }
+    let text = recorded.shown(&["script", "--python-frames=yes"]);
+    let (spin, half) =
+        (text.find(" spin (busy_functions.py:").unwrap(), text.find(" half (busy_functions.py:").unwrap());
+    assert!(spin < half, "{text}");
+    let error = perf_prof(&["script", "-s", &script, "-e", "profile", "--python-frames=yes"]).output().unwrap();
+    let error = String::from_utf8_lossy(&error.stderr).into_owned();
+    assert!(error.contains("-e and --python-frames cannot be combined"), "{error}");
 }

@@ -156,6 +156,7 @@ fn frames_of_python_and_inlined_ones_are_what_they_were_in_the_event() {
 chain = [
     {"addr": 0x401000, "symbol": "copy", "dso": "/bin/app", "inlined": True, "srcline": "copy.c:7"},
     {"addr": 0x402000, "symbol": "load_rows", "dso": "app.py", "python": True, "srcline": "/srv/app.py:42"},
+    {"addr": 0x403000, "symbol": "main", "dso": "app.py", "python": True, "line": 57},
     {"addr": 0, "symbol": "[python: the process has ended]", "dso": "[python]", "python": True, "line": None}]
 event = make_event("sched:sched_switch", formats="shipped", _pid=4, _callchain=chain)
 for frame in event._callchain:
@@ -168,6 +169,7 @@ print(same._callchain == event._callchain)
         expect![[r#"
             {'symbol': 'copy', 'dso': '/bin/app', 'inlined': True, 'srcline': 'copy.c:7'}
             {'symbol': 'load_rows', 'dso': 'app.py', 'python': True, 'line': 42, 'srcline': '/srv/app.py:42'}
+            {'symbol': 'main', 'dso': 'app.py', 'python': True, 'line': 57, 'srcline': 'app.py:57'}
             {'symbol': '[python: the process has ended]', 'dso': '[python]', 'python': True, 'line': None}
             True
             --- status 0
@@ -213,6 +215,10 @@ switch(_callchain=[()])
 switch(_callchain=["main"])
 switch(_callchain=[{"symbol": "main"}])
 switch(_callchain=[{"addr": 1, "srcline": "app.py"}])
+switch(_callchain=[{"addr": 1, "python": True, "line": 42}])
+switch(_callchain=[{"addr": 1, "python": True, "line": "42", "dso": "app.py"}])
+switch(_callchain=[{"addr": 1, "python": True, "line": 42, "srcline": "app.py:7"}])
+switch(_callchain=[{"addr": 1, "line": 42, "dso": "app.c"}])
 switch(_callchain=[1] * 9000)
 error("raw_syscalls:sys_enter", formats="shipped", args=[1, -2])
 error("raw_syscalls:sys_enter", formats="shipped", args=[0] * 7)
@@ -249,6 +255,10 @@ error("sched:sched_switch", formats=3)
             TypeError: sched:sched_switch: _callchain[0] has a value of type str; it needs an int
             ValueError: sched:sched_switch: _callchain[0] has no 'addr'
             ValueError: sched:sched_switch: _callchain[0] has the srcline 'app.py', which has to be FILE:LINE, such as app.py:42
+            ValueError: sched:sched_switch: _callchain[0] has the line 42, which needs a dso, such as app.py
+            TypeError: sched:sched_switch: _callchain[0]['line'] has a value of type str; it needs an int
+            ValueError: sched:sched_switch: _callchain[0] has the line 42, but its srcline 'app.py:7' has another one
+            ValueError: sched:sched_switch: _callchain[0] has the line 42, but only frames with 'python': True have a line; others have a srcline
             ValueError: sched:sched_switch: the record of the event would have 72144 bytes, but a record has at most 65535
             ValueError: raw_syscalls:sys_enter: args[1] is -2, but unsigned long[6] has values from 0 to 18446744073709551615
             ValueError: raw_syscalls:sys_enter: args has 56 bytes, but unsigned long[6] has room for 48

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
 use perf_prof_events::event::{Chains, Digits, FieldList};
-use perf_prof_session::engine::ExitStatus;
+use perf_prof_session::{engine::ExitStatus, plan::InterpreterFrameUse};
 use perf_prof_symbols::symbol::{Inline, Options};
 use perf_prof_tools::commands::script_text::{self, ScriptTextPlan};
 
@@ -63,9 +63,18 @@ fields. `-F +pid,-cpu` adds pid to the usual fields of an event and removes cpu.
 
 Lost events have no line. Their number is printed to stderr at the end.";
 
+/// `--python` selects the interpreter of scripts, and perf shows no Python functions.
+const PYTHON_FRAMES: &str = "Whether recordings of `record --python` show the functions of Python programs: yes, only (no \
+native functions of these programs), or no (the default, as in perf)";
+
 /// Print the events in a recording as text, or run scripts on them, as perf script does
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP)]
+#[command(
+    long_about = LONG_ABOUT,
+    after_help = "--help explains more, with examples.",
+    after_long_help = AFTER_HELP,
+    mut_arg("python_frames", |arg| arg.long("python-frames").help(PYTHON_FRAMES))
+)]
 pub struct Script {
     #[command(flatten)]
     of: RecordingOptions,
@@ -115,6 +124,7 @@ impl Script {
             fields: self.fields,
             digits: if self.ns { Digits::Nanos } else { Digits::Micros },
             chains,
+            python: self.of.python_frames.unwrap_or(InterpreterFrameUse::No),
             symbols,
             verbosity: self.of.verbosity(),
         };

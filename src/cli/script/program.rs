@@ -325,7 +325,9 @@ impl ProgramOptions {
         open_regular(Path::new(&script))
             .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
         let (run, args) = if self.events.is_empty() {
-            (RunPlan::of_recording(&self.recording(others), &[], of.verbosity()), args)
+            let mut run = RunPlan::of_recording(&self.recording(others), &[], of.verbosity());
+            run.capture.callchain.python = of.python_frames;
+            (run, args)
         } else {
             let (args, command) = command_of(args, argv);
             let command = if self.exec.is_empty() { command } else { self.exec.clone() };

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 use perf_prof_format::spec::{CpuSet, Ids, TimeRanges, parse_recorded_ids, parse_size};
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{Input, Names, ReadLimits, Switch, TaskSelection, Verbosity},
+    plan::{Input, InterpreterFrameUse, Names, ReadLimits, Switch, TaskSelection, Verbosity},
 };
 use perf_prof_system::file;
 use perf_prof_tools::commands::header;
@@ -48,7 +48,7 @@ pub struct RecordingOptions {
     /// Only samples of tasks with these names, for example sh,make
     #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
     comms: Vec<String>,
-    /// Only samples in these functions, for example schedule,do_exit
+    /// Only samples in these functions, for example schedule,do_exit; also in Python functions that are shown
     #[arg(short = 'S', long, value_name = "NAMES", value_delimiter = ',')]
     symbols: Vec<String>,
     /// Only samples in these files, by path or name, for example libc.so.6,[kernel.kallsyms]
@@ -57,6 +57,15 @@ pub struct RecordingOptions {
     /// Show at most N frames of each call chain, besides inlined functions
     #[arg(long, value_name = "N", value_parser = parse_max_stack)]
     max_stack: Option<u16>,
+    /// Whether recordings of `record --python` show the functions of Python programs: yes (the default), only (no native
+    /// functions of these programs), or no
+    #[arg(
+        long = "python",
+        value_name = "yes|only|no",
+        value_parser = values::interpreter_frames(),
+        hide_possible_values = true
+    )]
+    pub python_frames: Option<InterpreterFrameUse>,
     /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
     /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
@@ -122,6 +131,7 @@ impl RecordingOptions {
             ("--symbols", !self.symbols.is_empty()),
             ("--dsos", !self.dsos.is_empty()),
             ("--max-stack", self.max_stack.is_some()),
+            ("--python-frames", self.python_frames.is_some()),
             ("--time", self.time.is_some()),
             ("--guest", self.guest),
         ];

@@ -317,10 +317,10 @@ fn stacks_are_folded_with_and_without_lines() {
         groups.add(&plan, &input, &mut memo);
     }
     expect![[r#"
-        _stack                            _stack_lines                           count  share
-        load_[python];read                load (app.py:42);read                      2  50.0%
-        load_[python];read                load (app.py:7);read                       1  25.0%
-        load_[python];load_[python];read  load (app.py:42);load (app.py:7);read      1  25.0%"#]]
+        _stack                            _stack_lines                                             count  share
+        load_[python];read                load (app.py:42)_[python];read                               2  50.0%
+        load_[python];read                load (app.py:7)_[python];read                                1  25.0%
+        load_[python];load_[python];read  load (app.py:42)_[python];load (app.py:7)_[python];read      1  25.0%"#]]
     .assert_eq(&groups.report(None, "count").text());
 }
 

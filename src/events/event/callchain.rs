@@ -287,10 +287,19 @@ pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>>
 }
 
 /// Returns the frame of the function in which a sample was taken. While the interpreter's main loop runs a Python function, this
-/// is the Python function. `chain` is the call chain of the sample, with frames of interpreters.
+/// is the Python function. `chain` is the call chain of the sample, with frames of interpreters. A chain without kernel frames
+/// begins in user space even if the sample was taken in the kernel. Then the function is that of the kernel, unless the user
+/// asked for functions of Python alone.
 pub fn sampled_function(sample: &Sample<'_>, chain: &[Arc<Frame>], context: &Context) -> Option<Arc<Frame>> {
     let is_python = |frame: &&Arc<Frame>| matches!(frame.origin, Origin::Python { .. });
-    chain.first().filter(is_python).cloned().or_else(|| ip_function(sample, context))
+    let in_kernel = sample.event.layout.ip(sample.record).is_some_and(|addr| is_of_kernel(sample, addr));
+    let python = chain.first().filter(is_python).filter(|_| !in_kernel || context.has_only_interpreters());
+    python.cloned().or_else(|| ip_function(sample, context))
+}
+
+/// Returns whether a sample was taken in the kernel. `addr` is the address of its instruction.
+fn is_of_kernel(sample: &Sample<'_>, addr: u64) -> bool {
+    sample.is_in_kernel().unwrap_or(addr >> 63 == 1)
 }
 
 fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
@@ -298,7 +307,7 @@ fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     if sample.is_of_guest() {
         return vec![Arc::new(guest_frame(sample, addr))];
     }
-    if sample.is_in_kernel().unwrap_or(addr >> 63 == 1) {
+    if is_of_kernel(sample, addr) {
         return vec![context.kernel_frames().get(addr, AddressKind::Instruction, context)];
     }
     let mut frames = Vec::new();
@@ -327,8 +336,7 @@ fn guest_chain(sample: &Sample<'_>, sides: Sides) -> Chain {
 
 /// Returns the frame for an address in a virtual machine. The frame has no symbol, because the guest's code is unknown here.
 fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
-    let in_kernel = sample.is_in_kernel().unwrap_or(addr >> 63 == 1);
-    let origin = if in_kernel { Origin::Kernel } else { Origin::User { pid: sample.pid_tid().0 } };
+    let origin = if is_of_kernel(sample, addr) { Origin::Kernel } else { Origin::User { pid: sample.pid_tid().0 } };
     let (symbol, dso) = (UNKNOWN.into(), "[guest]".into());
     Frame { addr, symbol, offset: 0, origin, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
@@ -382,10 +390,10 @@ mod tests {
 
     use perf_prof_format::{
         abi::{
-            PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_KERNEL, PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN,
-            PERF_SAMPLE_IP,
+            PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER, PERF_RECORD_SAMPLE,
+            PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_IP,
         },
-        record::SampleLayout,
+        record::{SampleLayout, SampleValues},
         tracefs::{EventFormat, Kernel, KernelSymbol},
     };
 
@@ -454,6 +462,28 @@ mod tests {
         };
         assert_eq!(shown(PERF_RECORD_MISC_KERNEL), ["first [kernel.kallsyms] 4"; 2]);
         assert_eq!(shown(PERF_RECORD_MISC_GUEST_KERNEL), ["Unknown [guest] 4"; 2]);
+    }
+
+    /// A chain without kernel frames begins with the Python function, wherever the sample was taken.
+    #[test]
+    fn a_sample_in_the_kernel_is_of_the_kernels_function() {
+        let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_IP, 0);
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
+        let context = Context::new(Box::new(TwoFunctions), 0);
+        let origin = Origin::Python { pid: 7 };
+        let (symbol, dso) = ("turn".into(), "app.py".into());
+        let slot = Slot::default();
+        let python = Frame { addr: 0, symbol, offset: 0, origin, dso, dso_offset: 0, srcline: None, slot };
+        let chain = [Arc::new(python)];
+        for (misc, ip, expected) in
+            [(PERF_RECORD_MISC_KERNEL, BASE + 4, "first"), (PERF_RECORD_MISC_USER, 4096, "turn")]
+        {
+            let values = SampleValues { misc, ip, ..SampleValues::default() };
+            let record = event.layout.encode(&values).unwrap();
+            let found = sampled_function(&Sample { event: &event, record: &record }, &chain, &context).unwrap();
+            assert_eq!(&*found.symbol, expected);
+        }
     }
 
     #[test]

@@ -279,12 +279,11 @@ impl Context {
 
     /// Handles a process that called exec or exited. If the run uses side-band records, calls `tell`, which reports the
     /// change to the symbolizer. Otherwise forgets the process, because its mappings in procfs have changed.
-    pub fn program_ended(&self, pid: u32, time: u64, tell: impl FnOnce(&mut Symbolizer)) {
+    pub fn program_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
         match self.processes {
             ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
             ProcessRecords::Live | ProcessRecords::Recording => self.with_symbols(tell),
         }
-        self.with_interpreters(|interpreters| interpreters.ended(pid, time));
         self.symbol_changes.fetch_add(1, Relaxed);
     }
 
@@ -345,9 +344,6 @@ impl Context {
             tasks.forked(ptid, tid, time);
             tasks.belongs(tid, pid);
         });
-        if ppid != pid {
-            self.with_interpreters(|interpreters| interpreters.forked(ppid as u32, pid as u32, time));
-        }
         // At the time 0, recorders write a fork record for each task that exists already.
         if time == 0 {
             return;

@@ -6,13 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use perf_prof_format::tracefs::{FramesState, InterpreterFrame, InterpreterFrames};
+use perf_prof_format::{
+    record::Record,
+    tracefs::{FramesState, InterpreterFrame, InterpreterFrames},
+};
 use perf_prof_symbols::{
     runtime::{
         Interpreters, Unnamed,
         python::{self, FrameKind},
     },
-    symbol::{Mapping, Slot},
+    symbol::Slot,
 };
 use perf_prof_system::procfs;
 
@@ -67,6 +70,29 @@ pub struct RunInterpreters {
     /// Traced processes determine the keys, and could choose keys that collide. So the hasher is seeded.
     frames: HashMap<(u32, InterpreterFrame), Arc<Frame>>,
     frame_bytes: usize,
+    functions_read: FunctionsRead,
+}
+
+/// Some of the functions that were read before their samples were delivered: at most one for each remainder of their
+/// addresses. [`RunInterpreters::read_ahead`] skips them.
+#[derive(Debug, Default)]
+struct FunctionsRead(Vec<Option<InterpreterFunction>>);
+
+/// The number of the interpreter, the address of the code object, and what identifies it.
+type InterpreterFunction = (u32, u64, [u64; 3]);
+
+impl FunctionsRead {
+    const PLACES: usize = 1 << 12;
+    /// Code objects are at addresses that are multiples of this number.
+    const ALIGNMENT: u64 = 16;
+
+    /// Adds a function. Returns whether it is new.
+    fn add(&mut self, number: u32, frame: &InterpreterFrame) -> bool {
+        self.0.resize(FunctionsRead::PLACES, None);
+        let function = (number, frame.code, frame.identity);
+        let at = (frame.code / FunctionsRead::ALIGNMENT) as usize % FunctionsRead::PLACES;
+        self.0[at].replace(function) != Some(function)
+    }
 }
 
 /// Where the names of functions are.
@@ -96,12 +122,14 @@ impl RunInterpreters {
             names: FrameNames::Running(Box::new(interpreters)),
             frames: HashMap::new(),
             frame_bytes: 0,
+            functions_read: FunctionsRead::default(),
         }
     }
 
     /// Creates a value with the frames of a recording.
     pub fn recorded(how: InterpreterFrameUse, frames: ToldFrames) -> RunInterpreters {
-        RunInterpreters { how, names: FrameNames::Recorded(frames), frames: HashMap::new(), frame_bytes: 0 }
+        let (names, functions_read) = (FrameNames::Recorded(frames), FunctionsRead::default());
+        RunInterpreters { how, names, frames: HashMap::new(), frame_bytes: 0, functions_read }
     }
 
     /// Returns the processes that have an interpreter. `None` in a replay.
@@ -109,6 +137,17 @@ impl RunInterpreters {
         match &mut self.names {
             FrameNames::Running(interpreters) => Some(interpreters),
             FrameNames::Recorded(_) => None,
+        }
+    }
+
+    /// Reads the functions of a sample that were not read yet, before the sample is delivered. The process may have ended
+    /// by then.
+    fn read_ahead(&mut self, sample: &Sample<'_>) {
+        let (Some(Some(found)), FrameNames::Running(interpreters)) = (found(sample), &mut self.names) else { return };
+        let number = found.interpreter;
+        let mut new = found.iter().filter(|frame| self.functions_read.add(number, frame)).peekable();
+        if new.peek().is_some() {
+            interpreters.read(sample.pid_tid().0 as u32, number, new, sample.time());
         }
     }
 
@@ -141,13 +180,13 @@ impl RunInterpreters {
         let pid = sample.pid_tid().0;
         let found = found(sample)?;
         // After an exec, BPF programs look for the threads of the process in its former interpreter for a moment.
-        let is_present = |found: &InterpreterFrames<'_>| match &self.names {
-            FrameNames::Running(interpreters) => {
-                found.state != Some(FramesState::NoThread) || interpreters.runs(pid as u32, found.interpreter)
+        let mut is_present = |found: &InterpreterFrames<'_>| match &mut self.names {
+            FrameNames::Running(interpreters) if found.state == Some(FramesState::NoThread) => {
+                interpreters.ran_at(pid as u32, found.interpreter, sample.time())
             }
-            FrameNames::Recorded(_) => true,
+            FrameNames::Running(_) | FrameNames::Recorded(_) => true,
         };
-        Some(match found.filter(is_present) {
+        Some(match found.filter(&mut is_present) {
             Some(found) => {
                 let sections = self.sections(pid, &found, sample.time());
                 Functions { sections, how: self.how, rest: Rest::Appended }
@@ -201,7 +240,7 @@ impl RunInterpreters {
     /// Returns what a frame stands for.
     fn told(&mut self, (pid, number): (i32, u32), frame: &InterpreterFrame, time: u64) -> ToldFrame {
         let unknown = |reason| ToldFrame { kind: None, frame: Some(mark(pid, reason)) };
-        let kind = match &self.names {
+        let kind = match &mut self.names {
             FrameNames::Running(interpreters) => interpreters.kind(pid as u32, number, frame.mark),
             FrameNames::Recorded(frames) => {
                 return frames.get(&(number, *frame)).cloned().unwrap_or_else(|| unknown(Unnamed::NotRecorded));
@@ -270,12 +309,6 @@ fn mark(pid: i32, reason: Unnamed) -> Arc<Frame> {
 }
 
 impl Context {
-    /// Notes a mapping of a process, if the run uses side-band records about processes.
-    pub fn mapped(&self, pid: u32, time: u64, mapping: &Mapping) {
-        self.with_followed(|symbols| symbols.mmap(pid, time, mapping));
-        self.with_interpreters(|interpreters| interpreters.mapped(pid, mapping, time));
-    }
-
     /// Adds the frames of these interpreters to call chains from now on. Looks for interpreters in all processes that run.
     pub fn follow_interpreters(&self, mut run: RunInterpreters) {
         if let Some(interpreters) = run.running() {
@@ -284,10 +317,23 @@ impl Context {
         *self.interpreters.lock() = Some(run);
     }
 
-    /// Calls `work` with the interpreters of processes that run, if there are any.
-    pub(super) fn with_interpreters(&self, work: impl FnOnce(&mut Interpreters)) {
-        let mut run = self.interpreters.lock();
-        run.as_mut().and_then(RunInterpreters::running).map(work);
+    /// Notes what a record other than a sample says about the interpreters of processes. Records may come in any order.
+    pub fn follow_interpreter(&self, record: &Record<'_>, time: u64) {
+        if let Some(interpreters) = self.interpreters.lock().as_mut().and_then(RunInterpreters::running) {
+            interpreters.follow(record, time);
+        }
+    }
+
+    /// Reads the functions that the interpreter ran in a sample, before the sample is delivered.
+    pub fn read_functions_ahead(&self, sample: &Sample<'_>) {
+        if let Some(run) = self.interpreters.lock().as_mut() {
+            run.read_ahead(sample);
+        }
+    }
+
+    /// Returns whether call chains contain only the functions of interpreters.
+    pub(super) fn has_only_interpreters(&self) -> bool {
+        self.interpreters.lock().as_ref().is_some_and(|run| run.how == InterpreterFrameUse::Only)
     }
 
     /// Adds to `told` what the interpreter's frames in a sample stand for, as far as there is room. The caller must meet
@@ -314,25 +360,48 @@ enum Rest {
     LeftOut,
 }
 
+/// A frame of a call chain into which functions are placed.
+pub(super) trait Place {
+    /// Returns whether the frame belongs to the interpreter's main loop.
+    fn is_loop(&self) -> bool;
+
+    /// Makes a frame of a function.
+    fn of(function: Arc<Frame>) -> Self;
+}
+
+impl Place for Arc<Frame> {
+    fn is_loop(&self) -> bool {
+        matches!(self.origin, Origin::User { .. }) && is_loop(&self.symbol)
+    }
+
+    fn of(function: Arc<Frame>) -> Self {
+        function
+    }
+}
+
+/// Returns whether a function of the interpreter is its main loop.
+pub(super) fn is_loop(symbol: &str) -> bool {
+    symbol.split('.').next() == Some(LOOP)
+}
+
 impl Functions {
     /// Replaces each native frame of the main loop by a section.
-    pub(super) fn place(self, native: Vec<Arc<Frame>>) -> Vec<Arc<Frame>> {
+    pub(super) fn place<F: Place>(self, native: Vec<F>) -> Vec<F> {
         let Functions { mut sections, how, rest } = self;
         if sections.is_empty() {
             return native;
         }
         let mut placed = Vec::with_capacity(native.len() + sections.len());
         for frame in native {
-            let is_loop = matches!(frame.origin, Origin::User { .. }) && frame.symbol.split('.').next() == Some(LOOP);
-            let section = if is_loop { sections.pop_front() } else { None };
+            let section = if frame.is_loop() { sections.pop_front() } else { None };
             match section.filter(|section| !section.is_empty()) {
-                Some(section) => placed.extend(section),
+                Some(section) => placed.extend(section.into_iter().map(F::of)),
                 None if how == InterpreterFrameUse::Only => {}
                 None => placed.push(frame),
             }
         }
         if rest == Rest::Appended {
-            placed.extend(sections.into_iter().flatten());
+            placed.extend(sections.into_iter().flatten().map(F::of));
         }
         placed
     }

@@ -12,8 +12,9 @@ use perf_prof_symbols::symbol::{AddressKind, Contents, Extent, Slot};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Context, Sample,
+    Context, Frame, Sample,
     callchain::{ChainWord, Resolved, is_generated_kernel_code, words},
+    interpreter_frames::{Place, is_loop},
     perf_line::is_generated_code,
     unwound::{self, Copied},
 };
@@ -82,9 +83,33 @@ const KERNEL_FRAMES: usize = 1 << 14;
 /// `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf.
 const MAX_STACK: usize = 127;
 
+impl Place for Arc<PerfFrame> {
+    fn is_loop(&self) -> bool {
+        self.symbol.as_ref().is_some_and(|symbol| is_loop(&symbol.name))
+    }
+
+    /// perf has no such frames. So the symbol has no range.
+    fn of(function: Arc<Frame>) -> Self {
+        let (name, ip) = (Arc::clone(&function.symbol), function.addr);
+        let symbol = Some(PerfFrameSymbol { name, extent: Extent { start: ip, end: ip, binding: 0 }, offset: 0 });
+        let map = Some(PerfMap { dso: Arc::clone(&function.dso), build_id: "".into(), start: 0, end: 0 });
+        let srcline = function.srcline.as_ref().map(|(file, line)| source_line(file, *line));
+        Arc::new(PerfFrame { slot: Slot::default(), ip, file_offset: ip, symbol, map, srcline })
+    }
+}
+
 /// Resolves the call chain of a sample as perf does, innermost first. Frames that are unwound from a copied stack get
-/// inlined functions and source lines, if the context's symbol options ask for them.
+/// inlined functions and source lines, if the context's symbol options ask for them. Includes frames of interpreters if the
+/// run asks for them.
 pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
+    let native = native_chain(sample, context);
+    match context.functions_of_interpreter(sample) {
+        Some(functions) => functions.place(native),
+        None => native,
+    }
+}
+
+fn native_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let limit = context.frame_limit().unwrap_or(MAX_STACK);
     let recorded = words(sample).filter_map(|word| match word {

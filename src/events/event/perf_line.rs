@@ -1,11 +1,14 @@
 //! Formats a sample as `perf script` does.
 
+use std::sync::Arc;
+
 use perf_prof_format::abi::PERF_SAMPLE_CALLCHAIN;
 
 use super::{
     Column, Columns, Context, FieldList, Frame, Origin, Sample, UNKNOWN,
     callchain::{self, Chain},
     columns,
+    interpreter_frames::Place,
     line::push,
 };
 
@@ -156,13 +159,39 @@ enum Shift {
     Call,
 }
 
-fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &mut Vec<u8>) {
+/// A frame of a call chain, and whether it was unwound from a copied stack.
+struct ChainFrame {
+    frame: Arc<Frame>,
+    unwound: bool,
+}
+
+impl Place for ChainFrame {
+    fn is_loop(&self) -> bool {
+        self.frame.is_loop()
+    }
+
+    fn of(frame: Arc<Frame>) -> Self {
+        ChainFrame { frame, unwound: false }
+    }
+}
+
+/// Returns the call chain of a sample. Includes frames of interpreters if the run asks for them.
+fn chain_frames(sample: &Sample<'_>, context: &Context) -> Vec<ChainFrame> {
     let Chain { frames, recorded } = callchain::chain(sample, context);
+    let native = frames.into_iter().enumerate().map(|(at, frame)| ChainFrame { frame, unwound: at >= recorded });
+    match context.functions_of_interpreter(sample) {
+        Some(functions) => functions.place(native.collect()),
+        None => native.collect(),
+    }
+}
+
+fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &mut Vec<u8>) {
+    let frames = chain_frames(sample, context);
     let mut shift = Shift::None;
-    for (at, frame) in frames.iter().enumerate() {
+    for (at, ChainFrame { frame, unwound }) in frames.iter().enumerate() {
         // perf prints inlined functions only for frames that it unwinds itself, not for frames that the kernel recorded
         // (`unwind_entry()` in `tools/perf/util/machine.c`).
-        let unwound = at >= recorded;
+        let unwound = *unwound;
         let is_inlined = matches!(frame.origin, Origin::Inlined { .. });
         if is_inlined && !unwound {
             continue;
@@ -175,7 +204,8 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
             Origin::User { .. } | Origin::Inlined { .. } | Origin::Python { .. } => frame.addr,
         };
         // perf prints the outer function if the inlined function has the same name.
-        let outer = frames[at..].iter().find(|frame| !matches!(frame.origin, Origin::Inlined { .. })).unwrap_or(frame);
+        let mut outwards = frames[at..].iter().map(|outer| &outer.frame);
+        let outer = outwards.find(|frame| !matches!(frame.origin, Origin::Inlined { .. })).unwrap_or(frame);
         let is_outer = !is_inlined || outer.symbol == frame.symbol;
         let shown = Shown { frame: if is_outer { outer } else { frame }, addr, offset: outer.offset, shift };
         write_frame(&shown, columns, sample, out);
@@ -198,12 +228,13 @@ struct Shown<'a> {
 
 fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &mut Vec<u8>) {
     let &Shown { frame, addr, offset, shift } = shown;
-    let back = u64::from(shift == Shift::Call);
+    let of_python = matches!(frame.origin, Origin::Python { .. });
+    let back = u64::from(shift == Shift::Call && !of_python);
     push(out, format_args!("{:>16x}", addr.wrapping_sub(back)));
     if columns.has(Column::Symbol) {
         match &*frame.symbol {
             UNKNOWN => out.extend_from_slice(b" [unknown]"),
-            symbol if columns.has(Column::Offset) => {
+            symbol if columns.has(Column::Offset) && !of_python => {
                 push(out, format_args!(" {symbol}+{:#x}", offset.wrapping_sub(back)));
             }
             symbol => push(out, format_args!(" {symbol}")),
@@ -217,7 +248,10 @@ fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &m
             // For generated code of the kernel, perf prints the symbol as the file (`machine__process_ksymbol_register()` in
             // `tools/perf/util/machine.c`).
             false if callchain::is_generated_kernel_code(&frame.dso) => push(out, format_args!(" ({})", frame.symbol)),
-            false => push(out, format_args!(" ({})", frame.dso)),
+            false => match frame.srcline.as_ref().filter(|_| of_python) {
+                Some((_, line)) => push(out, format_args!(" ({}:{line})", frame.dso)),
+                None => push(out, format_args!(" ({})", frame.dso)),
+            },
         }
     }
 }

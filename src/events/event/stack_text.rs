@@ -35,7 +35,10 @@ pub fn folded(frames: &[Arc<Frame>], detail: StackDetail) -> String {
         text.push_str(&match (detail, &frame.srcline) {
             (StackDetail::Lines, Some((path, line))) => {
                 let file = path.rsplit('/').next().unwrap_or_default();
-                Label::Name(&format!("{} ({file}:{line})", frame.symbol)).text()
+                let name = format!("{} ({file}:{line})", frame.symbol);
+                // Only frames of Python functions and of programs have lines.
+                let of_python = matches!(frame.origin, Origin::Python { .. });
+                if of_python { Label::Python(&name) } else { Label::Name(&name) }.text()
             }
             _ => frame_label(frame).text(),
         });

@@ -190,7 +190,7 @@ fn made_frame(place: &str, frame: &Bound<'_, PyAny>) -> PyResult<MadeFrame> {
             (false, true) => UserFrame::Inlined,
             (false, false) => UserFrame::Native,
         };
-        let srcline = text(dict.get_item("srcline")?)?.map(|text| srcline(place, &text)).transpose()?;
+        let srcline = source_line(place, dict, kind, dso.as_deref())?;
         MadeFrame { address: address(place, &at)?, symbol, dso, offset, kind, srcline }
     } else if let Ok(parts) = frame.cast::<PyTuple>() {
         if parts.is_empty() || parts.len() > 3 {
@@ -204,6 +204,30 @@ fn made_frame(place: &str, frame: &Bound<'_, PyAny>) -> PyResult<MadeFrame> {
         MadeFrame { address: address(place, frame)?, ..MadeFrame::default() }
     };
     Ok(made)
+}
+
+/// Returns the source file and the line of a frame, which its `srcline` and its `line` say. `dso` is the file of a frame
+/// that has only a `line`.
+fn source_line(
+    place: &str,
+    frame: &Bound<'_, PyDict>,
+    kind: UserFrame,
+    dso: Option<&str>,
+) -> PyResult<Option<(String, u32)>> {
+    let given = |name: &str| -> PyResult<_> { Ok(frame.get_item(name)?.filter(|value| !value.is_none())) };
+    let srcline = given("srcline")?.map(|text| srcline(place, &text.extract::<String>()?)).transpose()?;
+    let Some(line) = given("line")? else { return Ok(srcline) };
+    let line = number(&format!("{place}['line']"), &line, 1, u32::MAX.into())? as u32;
+    let wrong = |why: &str| Err(PyValueError::new_err(format!("{place} has the line {line}, {why}")));
+    match (srcline, dso) {
+        _ if kind != UserFrame::Python => {
+            wrong("but only frames with 'python': True have a line; others have a srcline")
+        }
+        (Some(srcline), _) if srcline.1 == line => Ok(Some(srcline)),
+        (Some((file, other)), _) => wrong(&format!("but its srcline '{file}:{other}' has another one")),
+        (None, Some(file)) => Ok(Some((file.to_owned(), line))),
+        (None, None) => wrong("which needs a dso, such as app.py"),
+    }
 }
 
 /// Returns the parts of a `srcline` such as `/srv/app.py:42`.

@@ -7,6 +7,7 @@ pub mod interpreter;
 pub mod kernel_target;
 pub mod pairs;
 pub mod polled;
+pub mod read_ahead;
 pub mod refusal;
 pub mod requests;
 pub mod select;

@@ -279,11 +279,6 @@ impl Callchain {
     pub fn live_python(&self) -> InterpreterFrameUse {
         self.python.unwrap_or(InterpreterFrameUse::No)
     }
-
-    /// Returns whether call chains of a recording have native frames, frames of Python functions, or both.
-    pub fn recorded_python(&self) -> InterpreterFrameUse {
-        self.python.unwrap_or(InterpreterFrameUse::Yes)
-    }
 }
 
 /// An option that is on or off.

@@ -10,7 +10,7 @@ use perf_prof_format::{
 };
 use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
 
-use super::{Capture, Input, Verbosity};
+use super::{Capture, Input, InterpreterFrameUse, Verbosity};
 
 /// All settings of a run.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub enum Naming {
     #[default]
     Own,
     /// The rules of perf: names without parameters. Source lines and inlined functions are only in stacks that
-    /// perf-prof unwinds.
+    /// perf-prof unwinds. Python functions are shown only if the user asks for them.
     Perf,
 }
 
@@ -109,6 +109,15 @@ impl RunPlan {
             face: Face::Command,
             verbosity,
         }
+    }
+
+    /// Returns whether call chains of a recording have native frames, frames of Python functions, or both.
+    pub fn recorded_python(&self) -> InterpreterFrameUse {
+        let usual = match self.naming {
+            Naming::Own => InterpreterFrameUse::Yes,
+            Naming::Perf => InterpreterFrameUse::No,
+        };
+        self.capture.callchain.python.unwrap_or(usual)
     }
 
     /// Returns the recording that the events come from; `None` for live events.

@@ -98,14 +98,8 @@ impl FrameNames {
         }
         // If the names come from a run, the run follows the processes itself.
         let NamesOf::Recorder(run) = &mut self.processes else { return };
-        let Some(interpreters) = run.running() else { return };
-        let time = self.trailer.time(record).unwrap_or(0);
-        match parsed {
-            Record::Mmap2(mmap) => interpreters.mapped(mmap.pid, &mmap.into(), time),
-            Record::Fork { pid, ppid, .. } if pid != ppid => interpreters.forked(ppid, pid, time),
-            Record::Comm { pid, exec: true, .. } => interpreters.ended(pid, time),
-            Record::Exit { pid, tid } if pid == tid => interpreters.ended(pid, time),
-            _ => {}
+        if let Some(interpreters) = run.running() {
+            interpreters.follow(&parsed, self.trailer.time(record).unwrap_or(0));
         }
     }
 

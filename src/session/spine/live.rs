@@ -46,6 +46,7 @@ use crate::{
         in_kernel::OpenEvents,
         kernel_target,
         pairs::{PreparedPairs, UnopenedEvents},
+        read_ahead::ReadAhead,
         refusal::open_error,
         requests::{self, Sizes},
         select::{self, Selected},
@@ -192,7 +193,7 @@ impl LiveSession {
             context,
             offset,
         };
-        begin(&mut tables, &plan, context);
+        begin(&mut tables, &plan, &selected, (&mut source.source, about));
         let started = added_up.and_then(|()| subject.start(&mut source, workload.as_mut()));
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
@@ -238,10 +239,19 @@ impl LiveSession {
 }
 
 /// Begins the run of the programs in the kernel.
-fn begin(tables: &mut KernelTables, plan: &RunPlan, context: &Context) {
+fn begin(
+    tables: &mut KernelTables,
+    plan: &RunPlan,
+    selected: &[Selected],
+    (capture, About { context, .. }): (&mut Capture, &About),
+) {
     if let Some(in_kernel) = tables.interpreters() {
         let interpreters = Interpreters::new(Box::new(in_kernel.with_ids(kernel_target::id_offsets())));
         context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.live_python(), interpreters));
+        capture.set_preview(Box::new(ReadAhead::new(context, selected, capture)));
+        // The look-up makes the kernel's list of symbols known. If the first event read the list, processes would end
+        // meanwhile.
+        let _ = context.kernel.symbol(0);
     }
     tables.begin();
 }

@@ -486,7 +486,7 @@ fn context(
     }
     let context = context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries));
     if let Some(frames) = &recording.features.interpreter_frames {
-        let how = plan.capture.callchain.recorded_python();
+        let how = plan.recorded_python();
         if how != InterpreterFrameUse::No {
             context.follow_interpreters(RunInterpreters::recorded(how, recorder::told(frames)));
         }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use perf_prof_format::tracefs::InterpreterFrame;
+use perf_prof_format::{record::Record, tracefs::InterpreterFrame};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -86,6 +86,9 @@ struct Interpreter {
     later: Option<(Mapping, u64)>,
     state: State,
     functions: Functions,
+    /// The interpreter that the process had before, or another process with the same id. Its events may not have been
+    /// delivered yet.
+    former: Option<Box<Interpreter>>,
 }
 
 /// Whether a process still runs with its interpreter.
@@ -107,6 +110,19 @@ impl Interpreter {
     fn ran_at(&self, time: u64) -> bool {
         let State::Ended { at } = self.state else { return self.since <= time };
         (self.since..at).contains(&time)
+    }
+
+    /// Returns this interpreter, or the former one if it has the number.
+    fn with_number(&mut self, number: u32) -> Option<&mut Interpreter> {
+        if self.number == number {
+            return Some(self);
+        }
+        self.former.as_deref_mut().filter(|former| former.number == number)
+    }
+
+    /// Returns how much memory the functions take, in bytes.
+    fn bytes(&self) -> usize {
+        self.functions.bytes() + self.former.as_ref().map_or(0, |former| former.functions.bytes())
     }
 }
 
@@ -135,11 +151,19 @@ impl Interpreters {
         }
     }
 
+    /// Notes what a record says about a process. `time` is the time of the record. Records may be read in any order.
+    pub fn follow(&mut self, record: &Record<'_>, time: u64) {
+        match *record {
+            Record::Mmap2(mmap) => self.mapped(mmap.pid, &mmap.into(), time),
+            Record::Fork { pid, ppid, .. } if pid != ppid => self.forked(ppid, pid, time),
+            Record::Comm { pid, exec: true, .. } => self.ended(pid, time),
+            Record::Exit { pid, tid } if pid == tid => self.ended(pid, time),
+            _ => {}
+        }
+    }
+
     /// Notes that a process has mapped a file. Looks for an interpreter in the file if it is named like an interpreter.
-    ///
-    /// `time` is the time of the record. Records may be read in any order, here and in [`Interpreters::forked`] and
-    /// [`Interpreters::ended`].
-    pub fn mapped(&mut self, pid: u32, mapping: &Mapping, time: u64) {
+    fn mapped(&mut self, pid: u32, mapping: &Mapping, time: u64) {
         if !mapping.executable || !may_have_interpreter(&mapping.path) || time < self.changes.latest(pid) {
             return;
         }
@@ -202,11 +226,16 @@ impl Interpreters {
         self.last = number;
         self.publish.publish(pid, Some(&walk));
         let (state, functions) = (State::Runs, Functions::new());
-        let interpreter = Interpreter { number, build, bias, since, later: None, state, functions };
-        match self.processes.insert(pid, interpreter) {
-            Some(replaced) => self.function_bytes -= replaced.functions.bytes(),
-            None => self.order.push_back(pid),
+        let former = self.processes.remove(&pid).map(|mut replaced| {
+            self.function_bytes -= replaced.bytes() - replaced.functions.bytes();
+            replaced.former = None;
+            Box::new(replaced)
+        });
+        if former.is_none() {
+            self.order.push_back(pid);
         }
+        let interpreter = Interpreter { number, build, bias, since, later: None, state, functions, former };
+        self.processes.insert(pid, interpreter);
         while self.processes.len() > MOST_PROCESSES {
             let Some(first) = self.order.pop_front() else { break };
             self.publish.publish(first, None);
@@ -222,7 +251,7 @@ impl Interpreters {
 
     /// Notes that a process was created by fork. The child has a copy of the parent's memory, so it has the same
     /// interpreter.
-    pub fn forked(&mut self, parent: u32, child: u32, time: u64) {
+    fn forked(&mut self, parent: u32, child: u32, time: u64) {
         if self.changes.note(child, time) == Order::Late {
             return;
         }
@@ -259,7 +288,7 @@ impl Interpreters {
     }
 
     /// Notes that a process has ended or executes another program.
-    pub fn ended(&mut self, pid: u32, time: u64) {
+    fn ended(&mut self, pid: u32, time: u64) {
         if self.changes.note(pid, time) == Order::InTime {
             self.end(pid, time);
         }
@@ -289,20 +318,24 @@ impl Interpreters {
 
     fn forget(&mut self, pid: u32) {
         if let Some(forgotten) = self.processes.remove(&pid) {
-            self.function_bytes -= forgotten.functions.bytes();
+            self.function_bytes -= forgotten.bytes();
         }
+    }
+
+    /// Returns an interpreter that a process has or had before.
+    fn interpreter(&mut self, pid: u32, number: u32) -> Option<&mut Interpreter> {
+        self.processes.get_mut(&pid)?.with_number(number)
     }
 
     /// Returns the kind of a frame. Both numbers come from the record: `number` identifies the process's interpreter,
     /// and `mark` identifies the kind of the frame.
-    pub fn kind(&self, pid: u32, number: u32, mark: u8) -> Result<FrameKind, Unnamed> {
-        let interpreter = self.processes.get(&pid).filter(|known| known.number == number).ok_or(Unnamed::Replaced)?;
-        Ok(interpreter.build.kind(mark))
+    pub fn kind(&mut self, pid: u32, number: u32, mark: u8) -> Result<FrameKind, Unnamed> {
+        Ok(self.interpreter(pid, number).ok_or(Unnamed::Replaced)?.build.kind(mark))
     }
 
-    /// Returns whether a process still runs with this interpreter.
-    pub fn runs(&self, pid: u32, number: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|known| known.number == number && known.runs())
+    /// Returns whether a process ran with this interpreter at `time`.
+    pub fn ran_at(&mut self, pid: u32, number: u32, time: u64) -> bool {
+        self.interpreter(pid, number).is_some_and(|known| known.ran_at(time))
     }
 
     /// Returns why a process has no interpreter.
@@ -343,12 +376,13 @@ impl Interpreters {
             Err(NoAnswer::Busy) => functions.busy_at = Some(time),
         }
         self.function_bytes += functions.bytes() - before;
-        let bytes = |process: &&mut Interpreter| process.functions.bytes();
+        let bytes = |process: &&mut Interpreter| process.bytes();
         if self.function_bytes > MOST_FUNCTION_BYTES
             && let Some(most) = self.processes.values_mut().max_by_key(bytes)
         {
             // The functions are read again when they are needed, if the process still runs.
-            self.function_bytes -= most.functions.bytes();
+            self.function_bytes -= most.bytes();
+            most.former = None;
             most.functions.clear();
         }
     }
@@ -362,7 +396,7 @@ impl Interpreters {
         frame: &InterpreterFrame,
         time: u64,
     ) -> Result<(Arc<Function>, Option<u32>), Unnamed> {
-        let known = self.processes.get_mut(&pid).filter(|known| known.number == number).ok_or(Unnamed::Replaced)?;
+        let known = self.interpreter(pid, number).ok_or(Unnamed::Replaced)?;
         let (runs, functions) = (known.runs(), &mut known.functions);
         let found = functions.get(&Key::from(*frame), time);
         let unread = || if runs { functions.missing(time) } else { Unnamed::Ended };
@@ -488,6 +522,22 @@ mod tests {
     fn a_parent_can_end_before_the_record_of_its_fork_is_read() {
         let changes = [(10, Mapped(1, 5)), (12, Ended(1)), (11, Forked(1, 2)), (13, Forked(1, 3))];
         assert_eq!(found(changes.iter()), [(2, 5)].into());
+    }
+
+    #[test]
+    fn what_a_process_ran_before_is_known_until_it_runs_a_third_program() {
+        let (mut interpreters, _) = interpreters();
+        let mut numbers = Vec::new();
+        for (time, page) in [(10, 5), (20, 6), (30, 7)] {
+            interpreters.ended(1, time);
+            interpreters.mapped(1, &mapping(page), time + 1);
+            numbers.push(interpreters.processes[&1].number);
+        }
+        let mut known = |number: u32| interpreters.kind(1, number, 0).is_ok();
+        assert_eq!([0, 1, 2].map(|at| known(numbers[at])), [false, true, true]);
+        let mut ran_at = |time: u64| [1, 2].map(|at: usize| interpreters.ran_at(1, numbers[at], time));
+        assert_eq!([29, 31].map(&mut ran_at), [[true, false], [false, true]]);
+        assert_eq!(interpreters.order, [1]);
     }
 
     #[test]

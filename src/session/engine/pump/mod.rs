@@ -487,7 +487,7 @@ impl Pump {
                     tasks.belongs(tid as i32, pid as i32);
                 });
                 if exec {
-                    self.context.program_ended(pid, time, |symbols| symbols.processes().exec(pid, time));
+                    self.context.program_ended(pid, |symbols| symbols.processes().exec(pid, time));
                 }
             }
             Record::Fork { pid, ppid, tid, ptid } => {
@@ -497,11 +497,11 @@ impl Pump {
             Record::Exit { pid, tid } => {
                 self.context.with_tasks(|tasks| tasks.exited(tid as i32));
                 if pid == tid {
-                    self.context.program_ended(pid, time, |symbols| symbols.processes().exited(pid, time));
+                    self.context.program_ended(pid, |symbols| symbols.processes().exited(pid, time));
                 }
             }
             Record::Mmap2(mmap) if mmap.pid == HOST_KERNEL_ID => self.context.kernel.code_mapped(&mmap),
-            Record::Mmap2(mmap) => self.context.mapped(mmap.pid, time, &mmap.into()),
+            Record::Mmap2(mmap) => self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into())),
             Record::Ksymbol(symbol) => self.context.kernel.symbol_changed(&symbol),
             Record::Cgroup { id, path } => self.context.with_cgroups(|cgroups| cgroups.named(id, path)),
             Record::Throttle => self.stats.count_throttled(),

@@ -28,7 +28,7 @@ use perf_prof_format::spec::EventSpec;
 use perf_prof_recordings::Recording;
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{Input, RunPlan, Verbosity},
+    plan::{Input, InterpreterFrameUse, RunPlan, Verbosity},
     spine::{ChosenRecording, Outcome, Replayed},
 };
 use perf_prof_system::{
@@ -58,6 +58,8 @@ pub struct ExportPlan {
     pub events: Vec<EventSpec>,
     /// The columns of a Parquet or Arrow file. `None` for all fields.
     pub columns: Option<Vec<String>>,
+    /// Whether call chains have the frames of Python functions. `None` if the user did not specify this.
+    pub python: Option<InterpreterFrameUse>,
     /// Where the export is written.
     pub output: Output,
     /// The format of the export.
@@ -300,6 +302,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
 /// Opens the recording and selects the events.
 fn select(plan: &ExportPlan) -> Result<ChosenRecording> {
     let mut run = RunPlan::of_recording(&plan.input, &plan.events, plan.verbosity);
+    run.capture.callchain.python = plan.python;
     if plan.form == Form::Pprof {
         run.symbols = pprof::symbols();
     }

@@ -11,7 +11,7 @@ use perf_prof_events::event::{
 use perf_prof_format::{abi::perf_data::PERF_RECORD_STAT_ROUND, record::record_type};
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{Input, RunPlan, Verbosity},
+    plan::{Input, InterpreterFrameUse, RunPlan, Verbosity},
     recording::stat_counts::StatCounts,
     spine::ChosenRecording,
 };
@@ -32,6 +32,8 @@ pub struct ScriptTextPlan {
     pub digits: Digits,
     /// Says whether call chains are shown.
     pub chains: Chains,
+    /// Whether call chains have the frames of Python functions.
+    pub python: InterpreterFrameUse,
     /// How function names are looked up.
     pub symbols: symbol::Options,
     /// How many messages about problems with the recording are printed.
@@ -40,7 +42,8 @@ pub struct ScriptTextPlan {
 
 /// Prints the events.
 pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
-    let run = RunPlan { symbols: plan.symbols, ..RunPlan::of_recording(&plan.input, &[], plan.verbosity) };
+    let mut run = RunPlan { symbols: plan.symbols, ..RunPlan::of_recording(&plan.input, &[], plan.verbosity) };
+    run.capture.callchain.python = Some(plan.python);
     let mut chosen = ChosenRecording::select(&run, &plan.input)?;
     let names = names(&chosen);
     let recording = chosen.recording();
