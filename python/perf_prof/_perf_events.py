@@ -340,7 +340,8 @@ _HARDWARE = (
     "stalled-cycles-backend",
     "ref-cycles",
 )
-_SOFTWARE = (
+# The events of the PMU `software`, by their configs.
+software_names = (
     "cpu-clock",
     "task-clock",
     "page-faults",
@@ -361,7 +362,7 @@ _TRACEFS = ("/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events")
 
 def _name(of: evsel) -> str:
     """Returns the name of an event that was created from numbers."""
-    names = {TYPE_HARDWARE: _HARDWARE, TYPE_SOFTWARE: _SOFTWARE}.get(of.type, ())
+    names = {TYPE_HARDWARE: _HARDWARE, TYPE_SOFTWARE: software_names}.get(of.type, ())
     if of.config < len(names):
         return names[of.config]
     if of.type == TYPE_TRACEPOINT:
@@ -378,6 +379,18 @@ def _tracepoint_with(number: int) -> str:
                     system, name = path.split("/")[-3:-1]
                     return _TRACEPOINTS.setdefault(number, f"{system}:{name}")
     return f"unknown tracepoint {number}"
+
+
+def known_events(pmu: str) -> list[dict[str, str]]:
+    """Returns the events of the PMU `software` or `tracepoint`, as pmu.events() does."""
+    if pmu == "software":
+        return [
+            {"name": name, "encoding_desc": f"software/config={number}/", "event_type_desc": "Software event"}
+            for number, name in enumerate(software_names)
+        ]
+    found = next((sorted(glob(f"{folder}/*/*/id")) for folder in _TRACEFS if glob(f"{folder}/sched/*/id")), [])
+    names = [":".join(path.split("/")[-3:-1]) for path in found]
+    return [{"name": name, "event_type_desc": "Tracepoint event"} for name in names]
 
 
 def tracepoint(sys: str, name: str) -> int:

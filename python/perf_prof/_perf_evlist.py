@@ -13,7 +13,7 @@ from perf_prof._perf_constants import (
     SAMPLE_TIME,
     TYPE_TRACEPOINT,
 )
-from perf_prof._perf_events import _any, _copy, _Map, cpu_map, evsel, thread_map
+from perf_prof._perf_events import _any, _copy, _Map, cpu_map, evsel, software_names, thread_map
 from perf_prof._perf_records import CLASSES
 
 TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
@@ -179,6 +179,8 @@ def parse_events(
 
     Without cpus and threads, the events are for all CPUs. Raises OSError for an unknown event.
     """
+    for name in software_names:
+        event_string = event_string.replace(f"software/{name}/", name)
     try:
         parsed = _native.parse_perf_events(event_string)
     except ValueError as error:

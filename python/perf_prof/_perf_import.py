@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _NAMES = ("perf", "perf_live")
+# Modules of perf's older interface. What they contain is filled for functions that perf calls, and so lacks names here.
+_OLDER = ("Core", "Util", "EventClass", "SchedGui", "perf_trace_context")
+# The folder in which perf has them.
+_OLDER_FOLDER = "Perf-Trace-Util"
 
 
 class _Finder:
@@ -20,9 +24,12 @@ class _Finder:
         self._folder = folder
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if fullname not in _NAMES or path is not None:
+        if path is not None or fullname not in (*_NAMES, *_OLDER):
             return None
         from importlib.machinery import ModuleSpec, PathFinder
+
+        if fullname in _OLDER:
+            return _own_module(fullname)
 
         if self._folder is not None:
             beside = PathFinder.find_spec(fullname, [self._folder])
@@ -39,6 +46,21 @@ class _Finder:
 
         # The import statement takes the module from `sys.modules`.
         sys.modules[module.__name__] = import_module(f"perf_prof.{module.__name__}")
+
+
+def _own_module(name: str) -> ModuleSpec | None:
+    """Returns the user's module that has the name of one of perf's older interface. Raises ImportError if there is none."""
+    from importlib.machinery import PathFinder
+
+    own = [folder for folder in sys.path if _OLDER_FOLDER not in folder]
+    found = PathFinder.find_spec(name, own)
+    if found is None or found.loader is None:
+        raise ImportError(
+            f"{name} is a module of perf's older interface, which scripts with `import perf` cannot use: "
+            "docs/perf-module.md shows what takes its place",
+            name=name,
+        )
+    return found
 
 
 def install(folder: str | None = None) -> None:

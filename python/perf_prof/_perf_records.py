@@ -170,7 +170,14 @@ class switch_event(_RecordEvent):
         )
 
 
-class stat_event(_RecordEvent):
+class _OfStat(_RecordEvent):
+    """A record of `perf stat record`, which has no sample id. All members of a sample are 0, as in perf."""
+
+    def __init__(self, record: bytes, sample_id: SampleId = _NO_ID, of: evsel | None = None) -> None:
+        super().__init__(record, ((0, 0), 0, 0, 0, 0), of)
+
+
+class stat_event(_OfStat):
     """A count in a recording of `perf stat record` (RECORD_STAT)."""
 
     def _read(self, record: bytes) -> None:
@@ -183,7 +190,7 @@ class stat_event(_RecordEvent):
         )
 
 
-class stat_round_event(_RecordEvent):
+class stat_round_event(_OfStat):
     """The end of a round of counts (RECORD_STAT_ROUND)."""
 
     def _read(self, record: bytes) -> None:

@@ -18,6 +18,7 @@ from perf_prof._perf_events import (
     counts_values as counts_values,
     cpu_map as cpu_map,
     evsel as evsel,
+    known_events,
     thread_map as thread_map,
     tracepoint as tracepoint,
 )
@@ -153,6 +154,18 @@ class session:
         elif isinstance(event, stat_round_event):
             self._stat(event, None)
 
+    @property
+    def e_machine(self) -> int:
+        """e_machine of ELF files for the machine of the recording: 62 for x86-64. It is 0 if the machine is not known."""
+        machine = self._session.machine()
+        names = {**{name: number for number, name in _MACHINES.items()}, **_OTHER_NAMES}
+        return names.get(machine or "", 0)
+
+    @property
+    def is_64_bit(self) -> bool:
+        """Whether the kernel of the recording has 64 bits."""
+        return "64" in (machine := self._session.machine() or "") or machine in ("s390x", "alpha")
+
     def find_thread(self, pid: int, tid: int = -1) -> thread:
         """Returns the thread tid, or the first thread of the process pid, as it is at the current sample.
 
@@ -192,6 +205,10 @@ _MACHINES = {
     243: "riscv64",
     258: "loongarch64",
 }
+
+
+# Other names of these machines.
+_OTHER_NAMES = {"i486": 3, "i586": 3, "i686": 3, "armv6l": 40, "armv7l": 40, "mips": 8, "ppc64le": 21, "x86": 3}
 
 
 def _machine(elf_machine: int | None) -> str | None:
@@ -245,7 +262,12 @@ class pmu:
         return self._name
 
     def events(self) -> list[dict[str, str]]:
-        """Returns the events that the kernel lists, as dicts with name, encoding_desc and, if known, scale_unit."""
+        """Returns the events that the kernel lists, as dicts with name, encoding_desc and, if known, scale_unit.
+
+        The events of `software` and `tracepoint` are those that parse_events() knows by their names alone.
+        """
+        if self._name in ("software", "tracepoint"):
+            return known_events(self._name)
         folder = f"{_DEVICES}/{self._name}/events"
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         events = []
@@ -279,21 +301,17 @@ def pmus() -> Iterator[pmu]:
     return iter([pmu(name) for name in names])
 
 
-def metrics() -> NoReturn:
-    """Raises NotImplementedError, because metrics need the tables of a CPU's events, which perf-prof lacks."""
-    _no_tables("metrics")
+def metrics() -> list[dict[str, str | list[str]]]:
+    """Returns the metrics of this machine: none, because perf-prof lacks the tables of the CPUs' events."""
+    return []
 
 
 def parse_metrics(
     metrics_string: str, pmu: str | None = None, cpus: cpu_map | None = None, threads: thread_map | None = None
 ) -> NoReturn:
     """Raises NotImplementedError, because metrics need the tables of a CPU's events, which perf-prof lacks."""
-    _no_tables("parse_metrics")
-
-
-def _no_tables(function: str) -> NoReturn:
     raise NotImplementedError(
-        f"perf.{function}(): perf-prof has no tables of the events and metrics of CPUs; read the metric's events with "
+        "perf.parse_metrics(): perf-prof has no tables of the events and metrics of CPUs; read the metric's events with "
         "parse_events() and compute it from their counts, as `perf list --details METRIC` shows it, or use the perf module "
         "of an installed perf"
     )

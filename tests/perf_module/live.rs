@@ -249,3 +249,17 @@ print(perf.parse_events('task-clock').metrics())
     assert!(lines[4].starts_with("FileNotFoundError [Errno 2] evsel(raw 0x0): perf_event_open"), "{printed}");
     assert_eq!(lines[5], "[]");
 }
+
+#[test]
+fn events_that_only_count_have_no_rate_until_they_are_configured() {
+    needs([Need::Tracefs, Need::Python]);
+    let script = "
+import perf
+events = perf.parse_events('task-clock,cpu-clock/freq=99/,software/page-faults/,sched:sched_switch')
+print(events, [event.sample_period for event in events])
+events.config()
+print([event.sample_period for event in events])
+";
+    let expected = "evlist([task-clock,cpu-clock,page-faults,sched:sched_switch]) [0, 99, 0, 1]\n[4000, 99, 4000, 1]\n";
+    assert_eq!(printed(&Folder::new(), script, &[]), expected);
+}

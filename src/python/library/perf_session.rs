@@ -102,6 +102,11 @@ pub fn open_perf_session(py: Python<'_>, path: PathBuf) -> PyResult<PerfSession>
 
 #[pymethods]
 impl PerfSession {
+    /// Returns the machine of the recording, as `uname -m` prints it; None if it is not known.
+    fn machine(&self) -> Option<String> {
+        self.run.machine.clone()
+    }
+
     /// Returns the events: for each event its name, the bytes of its attr, and its ids.
     fn events<'py>(&self, py: Python<'py>) -> Vec<(String, Bound<'py, PyBytes>, Vec<u64>)> {
         let events = self.run.events.iter().zip(&self.run.attrs);

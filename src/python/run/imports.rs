@@ -16,8 +16,14 @@ pub enum Generation {
     Mixed(String),
 }
 
+/// The modules of perf for programs.
+const MODULES: [&str; 2] = ["perf", "perf_live"];
 /// Modules that only scripts of the older interface import.
 const OLD_MODULES: [&str; 2] = ["perf_trace_context", "EventClass"];
+/// The callbacks of scripts for `perf-prof python`.
+const OTHER_CALLBACKS: [&str; 6] = ["__sample__", "__interval__", "__lost__", "__exit__", "__print_stat__", "__init__"];
+/// Calls that import the module whose name is their argument, without the argument.
+const IMPORTERS: [&str; 2] = ["import_module()", "__import__()"];
 /// The second parameter of functions that the older interface calls with tracepoints.
 const OLD_PARAMETER: &str = "context";
 /// Other functions that the older interface calls by their names, and the start of the names of those for counts.
@@ -38,7 +44,7 @@ pub fn generation_of(path: &Path) -> Option<Generation> {
 fn generation(source: &str) -> Generation {
     let statements = statements(source.trim_start_matches('\u{feff}'));
     let imported: Vec<&str> = statements.iter().flat_map(|statement| imports(statement)).collect();
-    if !imported.iter().any(|module| ["perf", "perf_live"].contains(module)) {
+    if !imported.iter().any(|module| MODULES.contains(module)) && !imports_by_call(source, &statements) {
         return Generation::Handlers;
     }
     if let Some(module) = imported.iter().find(|module| OLD_MODULES.contains(module)) {
@@ -66,21 +72,29 @@ fn imports(statement: &str) -> Vec<&str> {
     }
 }
 
+/// Returns whether a function imports one of perf's modules: `importlib.import_module("perf")`. `statements` lack the
+/// texts.
+fn imports_by_call(source: &str, statements: &[String]) -> bool {
+    let calls = |statement: &String| IMPORTERS.iter().any(|importer| statement.contains(importer));
+    let is_named = |name: &str| source.contains(&format!("(\"{name}\")")) || source.contains(&format!("('{name}')"));
+    statements.iter().any(calls) && MODULES.iter().any(|name| is_named(name))
+}
+
 /// Returns the name and the parameters of the function that a statement defines at the top level.
 fn function(statement: &str) -> Option<(&str, &str)> {
     let (name, parameters) = statement.trim_start_matches(['\n', '\r']).strip_prefix("def ")?.split_once('(')?;
     Some((name.trim(), parameters))
 }
 
-/// Returns the name of a function at the top level that has a name of the older interface, and that the script does not
-/// use. Ported scripts keep such names, but call the functions, pass them to a session, or decorate them.
+/// Returns the name of a function at the top level that perf or `perf-prof python` would call by its name, and that the
+/// script does not use. Ported scripts keep such names, but call the functions, pass them to a session, or decorate them.
 fn unused_function(statements: &[String]) -> Option<&str> {
     let is_word = |of: char| of.is_alphanumeric() || of == '_';
     let times =
         |name: &str| statements.iter().flat_map(|of| of.split(|of| !is_word(of))).filter(|of| *of == name).count();
     statements.iter().enumerate().find_map(|(index, statement)| {
         let (name, _) = function(statement)?;
-        let is_old = OLD_FUNCTIONS.contains(&name) || name.starts_with(OLD_COUNTS);
+        let is_old = OLD_FUNCTIONS.contains(&name) || OTHER_CALLBACKS.contains(&name) || name.starts_with(OLD_COUNTS);
         let decorated = index > 0 && statements[index - 1].trim_start().starts_with('@');
         (is_old && !decorated && times(name) == 1).then_some(name)
     })
@@ -165,6 +179,9 @@ mod tests {
             "x = [1,\n2]\nimport os; import perf\n",
             "'''import os'''\nimport \\\n  perf\n",
             "from perf_live import LiveSession\n",
+            "import importlib\nperf = importlib.import_module('perf')\n",
+            "perf = __import__(\"perf\")\n",
+            "import perf\ndef __partial__(): return {}\ndef __merge__(parts): pass\n",
             "s = 'it\\'s'; import perf\n",
             "\"\"\"text with ' and \\\"\"\" in it\"\"\"\nimport perf\n",
         ] {
@@ -181,6 +198,8 @@ mod tests {
             "x = 'a\\\nimport perf'\n",
             "import perf_trace_context\nimport perfetto\nfrom . import perf\n",
             "from perf_prof import perf\n",
+            "import importlib\nx = importlib.import_module('json')\n",
+            "x = importlib.import_module(name)\n# import_module('perf')\n",
             "important perf\n",
             "f(\"\"\"\nimport perf\"\"\")\n",
         ] {
@@ -199,14 +218,20 @@ mod tests {
         assert!(mixed(handler).contains("sched__sched_switch"));
         assert!(mixed("def trace_unhandled(event_name, context, event_fields_dict):\n").contains("trace_unhandled"));
         assert!(mixed("def a__b(a, b, c, d, e, f, g, h, *rest): pass\n").contains("a__b"));
-        for (name, parameters) in [("process_event", "d"), ("trace_begin", ""), ("trace_end", ""), ("stat__x", "time")]
-        {
+        for (name, parameters) in [
+            ("process_event", "d"),
+            ("trace_begin", ""),
+            ("trace_end", ""),
+            ("stat__x", "time"),
+            ("__sample__", "event"),
+            ("__exit__", ""),
+        ] {
             let unused = format!("# {name}\ndef {name}({parameters}):\n    '{name}'\n");
             assert_eq!(mixed(&unused), format!("has the function {name}(), which it does not use itself"));
         }
         // Scripts that were ported to `import perf` keep the names of their functions.
         for ported in [
-            "def irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ndef __init__(self, a, b): 0\ntrace_begin()\n",
+            "def irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ntrace_begin()\n",
             "def process_event(sample): pass\nif True:\n    s = perf.session(perf.data(), sample=process_event)\n",
             "@register\ndef process_event(sample): pass\n",
             "class A:\n    def process_event(self, sample): pass\n",

@@ -44,11 +44,21 @@ pub fn resolve(events: Vec<EventSpec>) -> Result<Vec<PolledSelection>> {
             bail!("{}: perf.evlist cannot define probes; use perf_prof.trace() for it", request.name);
         }
         let tracepoint = selected.format.tracepoint().map(|of| (of.system.to_string(), of.name.clone()));
-        let attr = PolledEvent::plain_attr(request);
+        let mut attr = PolledEvent::plain_attr(request);
+        if tracepoint.is_none() && !has_rate(&selected.spec) {
+            // Until `config()`, such an event only counts. Some PMUs refuse to open events with a rate.
+            attr.set_freq(0);
+            attr.__bindgen_anon_1.sample_period = 0;
+        }
         let (name, filter) = (request.name.clone(), selected.spec.filter.clone());
         found.push(PolledSelection { name, attr: perf::attr_bytes(&attr).to_vec(), filter, tracepoint });
     }
     Ok(found)
+}
+
+/// Returns whether a selector says how often its event is sampled. The rate is an attribute, or a term of the PMU.
+fn has_rate(spec: &EventSpec) -> bool {
+    spec.attrs.rate.is_some() || ["period=", "freq="].iter().any(|term| spec.selector.contains(term))
 }
 
 /// Returns the type of an event with this attr. `tracepoint` is the system and the name of a tracepoint.
