@@ -16,7 +16,7 @@ brackets. With --by-lock, each lock has a row with its address; with --by-thread
 The holder of a futex is the task that released it and so ended the wait. It is shown with its thread id and the function
 that released it. If the holder itself waited for another futex most of that time, the task that ended this other wait is
 shown instead, and so on. `(time limit)` means that the wait ended by itself. The percentages may add up to less than 100:
-the other waits were ended by another process, or before the start. No event tells who holds a lock of the kernel.
+another process ended the other waits. What was before the start (--time) is not known, nor who holds a lock of the kernel.
 
 If TOTAL is large, many tasks want the lock. If COUNT is small and LONGEST large, a task holds the lock for long. A task may
 also wait for a condition or for the end of a thread with a futex: look at WHERE. This function may be wrong if the program or
@@ -58,21 +58,21 @@ def held(parts: dict[str, float]) -> str:
 
 def show(table: dict[tuple[str, str], Any]) -> None:
     chains.say()
-    cells = []
     rows, more = first_rows(table.items(), args.top, lambda row: (-row[1]["times"].total, row[0]))
+    cells = []
     for (lock, where), row in rows:
-        times = row["times"]
-        parts = {name: ns / max(times.total, 1) for name, ns in row["held"].most_common(3)}
-        cells.append((lock, times.count, times.total, times.longest, where, parts))
+        parts = {name: ns / max(row["times"].total, 1) for name, ns in row["held"].most_common(3)}
+        cells.append((lock, row["times"].count, row["times"].total, row["times"].longest, where, parts))
     columns.print(cells, f"{sum(row['times'].count for row in table.values())} waits in {counted(len(table), 'row')}{more}")
 
 
-futexes, chains = Futexes(), CallChains("places are not known")
+chains = CallChains("places are not known")
 columns = Columns(
     args.json, lock=("LOCK", "<14"), count=("COUNT", ">8"), total=("TOTAL ms", ">10.3f", lambda ns: ns / 10**6),
     longest=("LONGEST ms", ">11.3f", lambda ns: ns / 10**6), where=("WHERE", ""), held=("", "", held),
 )  # fmt: skip
 report = Report(lambda: defaultdict(new_row), show, chains, columns)
+futexes = Futexes(report, lambda row: report.table[row]["held"])
 __interval__, __partial__, __merge__, __exit__ = report.callbacks
 
 
@@ -93,8 +93,8 @@ def syscall(call: Any) -> None:
     where, thread = futexes.place(call), f" {call._tid}" if args.by_thread else ""
     if futexes.is_wait(call):
         address = f" {call.args[0]:#x}" if args.by_lock or where == "?" else ""
-        row = report.table["futex", f"{call.comm}{thread}: {where}{address}"]
-        row["times"].add(call.duration)
-        futexes.waits(call, row["held"])
+        row = "futex", f"{call.comm}{thread}: {where}{address}"
+        report.table[row]["times"].add(call.duration)
+        futexes.waits(call, row)
     else:
         futexes.wakes(call, f"{call.comm} {call._tid}: {where}")

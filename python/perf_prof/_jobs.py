@@ -19,11 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from perf_prof._native import DividedRun, RunResult
+    from typing import Any, Protocol, TypeVar
+
+    _Merged = TypeVar("_Merged", covariant=True)
+
+    class Divided(Protocol[_Merged]):
+        """A recording that is divided: a DividedRun or a session."""
+
+        @property
+        def parts(self) -> int: ...
+        def read_before(self, number: int) -> None: ...
+        def enter_child(self, number: int) -> None: ...
+        def replay_part(self, number: int) -> None: ...
+        def messages(self) -> list[Any]: ...
+        def merge(self, messages: list[Any]) -> _Merged: ...
 
 
-def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None = None) -> RunResult:
-    """Replays each part in a process of its own, and merges the results. Returns the RunResult.
+def replay_parts(divided: Divided[_Merged], progress: Callable[[int], object] | None = None) -> _Merged:
+    """Replays each part in a process of its own, and merges the results. Returns what merge() returns.
 
     progress(1) is called after each part.
     """
@@ -67,8 +80,8 @@ def _read_results(
 class _Child:
     """A forked child that replays a part."""
 
-    def __init__(self, divided: DividedRun, number: int) -> None:
-        self.messages: list[str] = []
+    def __init__(self, divided: Divided[object], number: int) -> None:
+        self.messages: list[Any] = []
         self.has_ended = False
         self._part = f"part {number + 1} of {divided.parts}"
         self._received = bytearray()
@@ -132,7 +145,7 @@ class _InPart(Exception):
     """Shows the traceback of an exception that was raised in another process."""
 
 
-def _in_child(divided: DividedRun, number: int, output: int, results: int) -> NoReturn:
+def _in_child(divided: Divided[object], number: int, output: int, results: int) -> NoReturn:
     """Replays a part in the forked child, and ends the process. So no other code of the program runs in the child."""
     status = 1
     try:
@@ -153,7 +166,7 @@ def _in_child(divided: DividedRun, number: int, output: int, results: int) -> No
         os._exit(status)
 
 
-def _result_of(divided: DividedRun, number: int) -> bytes:
+def _result_of(divided: Divided[object], number: int) -> bytes:
     """Replays the part. Returns a pickle of its messages, its exception and the traceback."""
     try:
         divided.replay_part(number)

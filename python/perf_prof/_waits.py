@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perf_prof import States
+
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Callable
+
+    from perf_prof import Parts
 
 # The functions with which x86 and arm64 enter an interrupt. In a call chain, the callers of such a function were
 # interrupted.
@@ -98,19 +103,21 @@ class Futexes:
     """Finds the holders of the locks that tasks wait for: the holder of a futex wakes the waiter at the futex's
     address.
 
-    Call waits(call, holders) for each span of `syscall/name=futex/` for which is_wait(call) is true, and wakes(call,
-    name) for all others. When the wait and its wake are known, the duration of the wait is added to holders, at the
-    name of the task that the chain of Wakers leads to.
+    Call waits(call, row) for each span of `syscall/name=futex/` for which is_wait(call) is true, and wakes(call, name)
+    for all others. When the wait and its wake are known, the duration of the wait is added to holders(row), at the name
+    of the task that the chain of Wakers leads to. parts are the Parts of the script, and holders(row) is a Counter in
+    its table.
     """
 
     _CALLS = 64  # the maximum number of calls per address
     _ADDRESSES = 10_000  # the maximum number of addresses
 
-    def __init__(self) -> None:
-        self._wakers = Wakers()
-        # (process, address of the futex) -> waits whose wake has not been seen, and wakes whose waits have not all been
-        # seen
-        self._open: dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]] = {}
+    def __init__(self, parts: Parts, holders: Callable[[Any], Counter[str]]) -> None:
+        self._holders = holders
+        # A chain of waits may lead to any futex and to an earlier part of a recording. So all calls are steps of one key.
+        self._states = States(parts)
+        self._wait = self._states.step(self._waited)
+        self._wake = self._states.step(self._woke)
 
     @staticmethod
     def place(call: Any) -> str:
@@ -133,13 +140,23 @@ class Futexes:
         """Returns whether the call waits for a futex, even if it returned at once because the lock was free."""
         return call.args[1] & _FUTEX_CMD in _WAITS
 
-    def waits(self, call: Any, holders: Counter[str]) -> None:
+    def waits(self, call: Any, row: Any) -> None:
         """Notes a call that waited."""
         if call.errno:
-            holders["(time limit)" if call.errno == "ETIMEDOUT" else "(nobody)"] += call.duration
-            return
-        wait = _Wait(call._tid, call.begin._time, call._time, holders)
-        waits, wakes = self._at(call)
+            self._holders(row)["(time limit)" if call.errno == "ETIMEDOUT" else "(nobody)"] += call.duration
+        else:
+            self._wait(call._time, None, (call._pid, call.args[0]), call._tid, call.begin._time, row)
+
+    def wakes(self, call: Any, name: str) -> None:
+        """Notes a call that may wake tasks. name is a text about its task."""
+        operation = call.args[1] & _FUTEX_CMD
+        tasks = call.ret if operation in _WAKES else int(operation == _UNLOCK_PI)
+        if not call.errno and tasks > 0:
+            self._wake(call._time, None, (call._pid, call.args[0]), _Wake(call, name, tasks))
+
+    def _waited(self, now: int, _: None, address: tuple[int, int], tid: int, began: int, row: Any) -> None:
+        wait = _Wait(tid, began, now, self._holders(row))
+        waits, wakes = self._at(address)
         # The kernel wakes tasks in the order in which they began to wait, so the oldest wake that may have ended the
         # wait is taken.
         for wake in wakes:
@@ -149,29 +166,29 @@ class Futexes:
         waits.append(wait)
         del waits[: -self._CALLS]
 
-    def wakes(self, call: Any, name: str) -> None:
-        """Notes a call that may wake tasks. name is a text about its task."""
-        operation = call.args[1] & _FUTEX_CMD
-        tasks = call.ret if operation in _WAKES else int(operation == _UNLOCK_PI)
-        if call.errno or tasks <= 0:
-            return
-        wake = _Wake(call, name, tasks)
-        waits, wakes = self._at(call)
-        for wait in [wait for wait in waits if wake.may_end(wait)][:tasks]:
+    def _woke(self, now: int, _: None, address: tuple[int, int], wake: _Wake) -> None:
+        waits, wakes = self._at(address)
+        for wait in [wait for wait in waits if wake.may_end(wait)][: wake.tasks]:
             waits.remove(wait)
             self._join(wait, wake)
         wakes[:] = [*(other for other in wakes if other.tasks), wake][-self._CALLS :]
 
-    def _at(self, call: Any) -> tuple[list[_Wait], list[_Wake]]:
-        address = call._pid, call.args[0]
-        calls = self._open[address] = self._open.pop(address, ([], []))
-        if len(self._open) > self._ADDRESSES:
-            del self._open[next(iter(self._open))]
+    def _known(self) -> tuple[Wakers, dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]]]:
+        """Returns who woke tasks, and for each futex (process, address) the waits whose wake has not been seen, and the
+        wakes whose waits have not all been seen."""
+        return self._states.setdefault(None, (Wakers(), {}))
+
+    def _at(self, address: tuple[int, int]) -> tuple[list[_Wait], list[_Wake]]:
+        _, futexes = self._known()
+        calls = futexes[address] = futexes.pop(address, ([], []))
+        if len(futexes) > self._ADDRESSES:
+            del futexes[next(iter(futexes))]
         return calls
 
     def _join(self, wait: _Wait, wake: _Wake) -> None:
+        wakers, _ = self._known()
         wake.tasks -= 1
-        self._wakers.note(wait.tid, wait.began, wake.began, wake.tid, wake.name)
-        *others, start = self._wakers.chain(wake.tid, wake.name, wait.began, wake.began)
+        wakers.note(wait.tid, wait.began, wake.began, wake.tid, wake.name)
+        *others, start = wakers.chain(wake.tid, wake.name, wait.began, wake.began)
         through = f", through {len(others)} other{'s' if len(others) > 1 else ''}" if others else ""
         wait.holders[start + through] += wait.ended - wait.began

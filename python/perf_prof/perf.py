@@ -11,7 +11,7 @@ import os
 import weakref
 from sys import byteorder as _BYTE_ORDER
 
-from perf_prof import _native
+from perf_prof import _native, _perf_jobs
 from perf_prof._errors import RecordingError
 from perf_prof._perf_constants import *  # noqa: F403
 from perf_prof._perf_events import (
@@ -121,18 +121,27 @@ class session:
         self._lost = lost
         self._open()
 
-    def _open(self) -> None:
+    def _open(self, part: int | None = None, parts: int = 1) -> None:
         if not isinstance(self._data, data):
             raise TypeError(f"a session needs a perf.data, not {type(self._data).__name__}")
         with _os_errors():
-            self._session = _native.open_perf_session(self._data._path)
+            self._session = _native.open_perf_session(self._data._path, part, parts)
         self._evsels = [evsel._of_attr(name, attr, ids) for name, attr, ids in self._session.events()]
         for at, of in enumerate(self._evsels):
             of.tracking = at == 0
         self._session.set_evsels(self._evsels)
 
     def process_events(self) -> None:
-        """Calls the functions for all events. Stops at the first exception of a function, and raises it."""
+        """Calls the functions for all events. Stops at the first exception of a function, and raises it.
+
+        In a run with --jobs, processes call sample() for the parts of the recording, and the counts are added up here.
+        """
+        if _perf_jobs.processes > 1:
+            _perf_jobs.process_events(self)
+        else:
+            self._process()
+
+    def _process(self) -> None:
         sample = _nothing if self._sample is None else self._sample
         with _os_errors():
             if not self._session.process(sample, self._other):

@@ -192,6 +192,23 @@ fn a_script_with_a_name_is_recorded_and_reported_without_perf() {
 }
 
 #[test]
+fn a_script_with_a_name_reads_the_recording_that_is_given_and_traces_nothing() {
+    needs([Need::Tracefs, Need::Python]);
+    let scripts = Scripts::new();
+    stdout(&scripts.run(&with_command(&["record", "counter", "-o", "my.data", "--"], &calls(7))));
+    for args in [
+        &["-i", "my.data", "counter"][..],
+        &["-i", "my.data", "report", "counter"],
+        &["counter", "-i", "my.data"],
+        &["counter", "--input", "my.data"],
+    ] {
+        assert_eq!(shown(&scripts.run(args)), "begin ['x']\ncalled\nend 7\n", "{args:?}");
+    }
+    let output = scripts.run(&["-i", "missing.data", "counter"]);
+    assert!(!output.status.success() && said(&output).contains("missing.data"), "{output:?}");
+}
+
+#[test]
 fn a_script_without_wrappers_runs_on_the_recording() {
     needs([Need::Tracefs, Need::Perf, Need::Python]);
     let scripts = Scripts::new();
@@ -351,6 +368,8 @@ fn errors_name_what_is_wrong() {
         (&["report", "../counter"], "`../counter` is neither the file nor the name of a script"),
         (&["record"], "record needs the name of a script"),
         (&["needy"], "the script `needy` needs arguments: <comm>"),
+        (&["-i", "x.data", "record", "counter"], "`record counter -o FILE` says where"),
+        (&["-i", "x.data", "-e", "a:b"], "`perf-prof trace -e a:b --input x.data` prints these events of a recording"),
         (&["-s", "nonexistent.py"], "cannot open the script nonexistent.py"),
         (&["-s", "fifo"], "cannot open the script fifo: not a regular file"),
         (&["-s", "."], "cannot open the script .: not a regular file"),

@@ -7,8 +7,9 @@ use std::{
 
 use super::run_script;
 use crate::harness::{
+    compile::{FRAMES, compile},
     machine::{Need, needs},
-    recording::record,
+    recording::{record, record_here},
     run::{said, tested_program},
 };
 
@@ -88,6 +89,40 @@ fn waits_that_cross_a_border_are_counted_once() {
     check(folder, "runqlat.py", &["-i", "20", "--time", "20%,70%"]);
     check(folder, "wakeups.py", &[]);
     check(folder, "wakeups.py", &["-i", "25", "-C", "0"]);
+}
+
+/// Threads that always wait for the same lock, so chains of waits go over all borders between parts.
+const CONVOY: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *work(void *of) {
+    for (int i = 0; i < 30; i++) {
+        pthread_mutex_lock(&lock);
+        usleep(1000);
+        pthread_mutex_unlock(&lock);
+        usleep(200);
+    }
+    return of;
+}
+int main(void) {
+    pthread_t threads[5];
+    for (int i = 0; i < 5; i++) pthread_create(threads + i, 0, work, 0);
+    for (int i = 0; i < 5; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn holders_of_futexes_are_found_across_borders() {
+    needs([Need::Tracefs, Need::Compilers]);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let program = compile(folder, "convoy", CONVOY, FRAMES);
+    record_here(&folder.join("perf.data"), &["-g", "-e", "syscall/name=futex/", "--", program.to_str().unwrap()]);
+    let shares = [SHARES[0], SHARES[2], SHARES[3], SHARES[4]];
+    let (out, _) = check_with(&shares, folder, "lockstat.py", &["--futex", "--by-thread"]);
+    assert!(out.matches(", through ").count() >= 5, "{out}");
 }
 
 /// Compressed recordings of perf do not state when they start. Recordings with `--threads` are folders.

@@ -35,8 +35,7 @@ fn options_for_events_are_refused_for_a_program() {
     needs([Need::Python]);
     let folder = Folder::new();
     let script = folder.write("program.py", b"import perf\nprint('ran')\n");
-    let options =
-        ["-i x.data", "-e sched:*", "--jobs 2", "-C 0", "-p 1", "-t 1", "--cgroups x", "--buffer 8M", "--signed"];
+    let options = ["-i x.data", "-e sched:*", "-C 0", "-p 1", "-t 1", "--cgroups x", "--buffer 8M", "--signed"];
     for option in options.map(|option| option.split(' ').collect::<Vec<_>>()) {
         let output = perf_prof(&["script"]).args(&option).arg("-s").arg(&script).output().unwrap();
         let text = said(&output);
@@ -90,6 +89,57 @@ fn modules_of_the_older_interface_name_the_way_out() {
     let script =
         format!("import sys\nimport perf\nsys.path.append({path:?})\nfrom Util import nsecs\nprint(nsecs(1, 2))\n");
     assert_eq!(printed(&Folder::new(), &script, &[]), "7\n");
+}
+
+/// A program that counts the tasks of a recording.
+const COUNT: &str = "
+import sys
+from collections import Counter
+import perf
+
+counts = Counter()
+def count(event):
+    counts[str(event.evsel), session.find_thread(event.sample_pid, event.sample_tid).comm()] += 1
+print('before')
+session = perf.session(perf.data(sys.argv[1]), sample=count)
+session.process_events()
+print(list(counts.items()), session.e_machine > 0, session.is_64_bit)
+";
+
+#[test]
+fn a_session_is_divided_between_processes() {
+    needs([Need::Perf, Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let data = folder.path("perf.data");
+    let shell = "for i in 1 2 3 4 5 6; do /bin/true; done";
+    record(&data, &["-e", "sched:sched_process_exec,sched:sched_process_exit", "--", "sh", "-c", shell]);
+    let with_jobs = |text: &str| {
+        let script = folder.write("program.py", text.as_bytes());
+        perf_prof(&["script", "--jobs", "3"]).arg(&script).arg(&data).output().unwrap()
+    };
+    let one = printed(&folder, COUNT, &[&data]);
+    assert!(one.contains("'true'), 6)") && one.ends_with("True True\n"), "{one}");
+    let output = with_jobs(COUNT);
+    assert_eq!(stdout(&output), one, "{}", said(&output));
+    let merged = COUNT
+        .replace("counts = Counter()\n", "counts = {}\nlast = []\n")
+        .replace("] += 1", "] = 1\n    last.append(1)");
+    let output = with_jobs(&merged);
+    let text = said(&output);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b"before\n"[..]), "{text}");
+    assert!(text.contains("Line 9 changes counts and does not only add a number to it"), "{text}");
+    let functions =
+        "def __partial__():\n    return len(last)\ndef __merge__(parts):\n    print(len(parts), sum(parts))\n";
+    let output = with_jobs(&merged.replace("print('before')\n", functions).replace("print(list", "(list"));
+    let total =
+        printed(&folder, &COUNT.replace("print(list(counts.items())", "print((sum(counts.values()))"), &[&data]);
+    let total = total.lines().last().and_then(|line| line.split([' ', ',', '(']).find(|word| !word.is_empty()));
+    assert_eq!(stdout(&output), format!("3 {}\n", total.unwrap()), "{}", said(&output));
+    let raises = COUNT.replace("    counts[", "    raise KeyError('mine')\n    counts[");
+    let output = with_jobs(&raises);
+    assert!(output.status.code() == Some(1) && said(&output).contains("KeyError: 'mine'"), "{}", said(&output));
+    let output = with_jobs(&COUNT.replace("sample=count", "sample=count, stat=print"));
+    assert!(said(&output).contains("the session has stat= or lost=; leave --jobs out"), "{}", said(&output));
 }
 
 #[test]

@@ -293,7 +293,64 @@ fn several_processes_give_the_result_of_one() {
     let script = format!("{}def trace_begin():\n    print('begin')\n", COUNT.replace("__merge__", "merge"));
     let output = recorded.run_with(&["--jobs", "2"], &script);
     assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));
-    assert!(said(&output).contains("the script has to define __partial__()"), "{}", said(&output));
+    assert!(said(&output).contains("defines only one of __partial__() and __merge__()"), "{}", said(&output));
+}
+
+#[test]
+fn scripts_that_only_count_need_no_functions_for_several_processes() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let script = "from Core import *
+from collections import Counter
+tree, flat, plain, number = autodict(), Counter(), {}, 5
+def trace_begin():
+    print('begin')
+def count(comm, name):
+    try:
+        tree[comm][name] += 1
+    except TypeError:
+        tree[comm][name] = 1
+def trace_unhandled(name, context, fields):
+    global number
+    number += 2
+    count(fields['common_comm'], name)
+    flat[name] += 1
+    if name not in plain:
+        plain[name] = 0
+    plain[name] += fields['common_pid']
+def trace_end():
+    print([(comm, list(of.items())) for comm, of in tree.items()], list(flat.items()), plain, number)
+";
+    let one = recorded.printed(script);
+    for jobs in ["2", "3"] {
+        let output = recorded.run_with(&["--jobs", jobs], script);
+        assert_eq!((output.status.code(), printed_by(&output)), (Some(0), one.clone()), "{}", said(&output));
+    }
+}
+
+#[test]
+fn scripts_with_other_results_than_counts_name_them_for_several_processes() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let count = "counts = {}\nlast = {}\nclass Sum:\n  n = 0\nsums = Sum()\ndef trace_begin(): print('begin')\n\
+                 def trace_unhandled(name, context, fields):\n  counts[name] = counts.get(name, 0) + 1\n";
+    for (line, why) in [
+        ("last[name] = fields['common_ns']", "Line 9 changes last and does not only add a number to it"),
+        ("print(counts)", "Line 9 uses counts for more than adding a number"),
+        ("sums.n += 1", "Line 9 changes sums and does not only add a number to it"),
+        ("setattr(sums, 'n', 1)", "Line 9 uses setattr(), which may change any variable"),
+        ("of = vars", "Line 9 uses vars(), which may change any variable"),
+        ("last.update(fields)", "Line 9 may change last with .update()"),
+    ] {
+        let output = recorded.run_with(&["--jobs", "2"], &format!("{count}  {line}\n"));
+        let text = said(&output);
+        assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{text}");
+        assert!(text.contains(why) && text.contains("or leave --jobs out"), "{line}: {text}");
+    }
+    // What the text of the script does not show is found at the end of a part.
+    let output = recorded.run_with(&["--jobs", "2"], &format!("{count}  of = last\n  of[name] = 1\n"));
+    let text = said(&output);
+    assert!(!output.status.success() && text.contains("last changes, and the script does not only add"), "{text}");
 }
 
 #[test]

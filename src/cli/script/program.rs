@@ -60,7 +60,7 @@ pub struct ProgramOptions {
     #[arg(short, long, value_name = "LANG", conflicts_with_all = ["script", "args"])]
     gen_script: Option<OsString>,
     /// Live: run the script on these events while they happen, without a recording
-    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, requires = "script")]
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     events: Vec<String>,
     /// Live: record a call chain with every event, with `fp` or `dwarf[,SIZE]`
     #[arg(long, value_name = "HOW", requires = "events")]
@@ -71,7 +71,8 @@ pub struct ProgramOptions {
     /// Give scripts the true values of negative numbers, which perf shows as large positive ones
     #[arg(long)]
     signed: bool,
-    /// Divide the recording between N processes, for scripts with __partial__ and __merge__
+    /// Divide the recording between N processes, for scripts that only count and for scripts with __partial__ and
+    /// __merge__
     #[arg(long, value_name = "N", conflicts_with = "events", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// What to do after an exception in a handler: continue (the default) or stop
@@ -176,6 +177,33 @@ fn is_program(script: &OsStr) -> Result<bool, Failure> {
     }
 }
 
+/// Returns the request of a report on the recording of `-i`, if there is one. The wrapper passes its arguments on to
+/// `perf script`, so the recording comes after them.
+fn report_on(name: OsString, mut args: Vec<OsString>, input: Option<&Path>) -> Request {
+    if let Some(input) = input {
+        args.extend(["-i".into(), input.as_os_str().to_owned()]);
+    }
+    Request::Report { name, args }
+}
+
+/// Returns whether the arguments of a script with wrappers contain `-i FILE` with a recording. For the recorder, `-i`
+/// has another meaning (--no-inherit), so the file decides.
+fn names_recording(args: &[OsString]) -> bool {
+    let before_command = args.split(|arg| arg == "--").next().unwrap_or_default();
+    before_command.windows(2).any(|words| {
+        (words[0] == "-i" || words[0] == "--input") && (words[1] == "-" || is_recording(Path::new(&words[1])))
+    })
+}
+
+fn events_without_script(events: &str, input: Option<&Path>) -> Failure {
+    let events = shell_quote(events);
+    let input = shell_quote(input.unwrap_or(Path::new("perf.data")));
+    usage(format!(
+        "-e {events} selects live events for a script, which -s names; `perf-prof trace -e {events} --input {input}` \
+         prints these events of a recording"
+    ))
+}
+
 fn opens_its_events(script: &OsStr, option: &str) -> Failure {
     usage(format!(
         "{option} has no effect on {}: the script imports perf, so it opens its events itself; write arguments of the \
@@ -244,13 +272,17 @@ impl ProgramOptions {
             script_template::write(&input.path, &input.limits, &template_file(spec)?, signs)?;
             return Ok(Some(ExitStatus(0)));
         }
-        let Some(request) = self.request()? else { return Ok(None) };
+        if let (Some(events), None) = (self.events.first(), &self.script) {
+            return Err(events_without_script(events, others.of.written_input()));
+        }
+        let Some(request) = self.request(others.of.written_input())? else { return Ok(None) };
         let status = match request {
             Request::Script { script, args } if is_program(&script)? => {
                 if let Some(option) = self.option_of_events(others) {
                     return Err(opens_its_events(&script, option));
                 }
-                run::program::run(&ProgramPlan { script, args, python: self.python })?.0
+                let jobs = self.jobs.unwrap_or(1).into();
+                run::program::run(&ProgramPlan { script, args, python: self.python, jobs })?.0
             }
             Request::Script { script, args } => {
                 let plan = self.plan(script, args, others)?;
@@ -272,7 +304,9 @@ impl ProgramOptions {
         Ok(Some(ExitStatus(status)))
     }
 
-    fn request(&self) -> Result<Option<Request>, Failure> {
+    /// Returns what the arguments request. `input` is the recording of `-i`, which only a report can read: nothing is
+    /// traced beside a recording.
+    fn request(&self, input: Option<&Path>) -> Result<Option<Request>, Failure> {
         let mut args = self.args.clone();
         if let Some(script) = &self.script {
             return Ok(Some(Request::Script { script: python_script(script)?, args }));
@@ -287,13 +321,21 @@ impl ProgramOptions {
                 return Err(usage(format!("{word} needs the name of a script, for example `{word} syscall-counts`")));
             }
             let name = args.remove(0);
-            let request =
-                if word == "record" { Request::Record { name, args } } else { Request::Report { name, args } };
-            return Ok(Some(request));
+            return match (word, input) {
+                ("record", None) => Ok(Some(Request::Record { name, args })),
+                ("record", Some(_)) => Err(usage(format!(
+                    "`record {0}` writes a recording, so -i has no meaning; `record {0} -o FILE` says where",
+                    name.to_string_lossy()
+                ))),
+                _ => Ok(Some(report_on(name, args, input))),
+            };
         }
         let wrapper = |which| folders::wrapper(&first, which);
         if wrapper(Wrapper::Record).is_some() && wrapper(Wrapper::Report).is_some() {
-            return Ok(Some(Request::Live { name: first, args }));
+            return Ok(Some(match input.is_some() || names_recording(&args) {
+                true => report_on(first, args, input),
+                false => Request::Live { name: first, args },
+            }));
         }
         let script = match folders::script(&first) {
             _ if is_recording(Path::new(&first)) => return Err(no_script(&first)),
@@ -309,7 +351,6 @@ impl ProgramOptions {
     fn option_of_events(&self, OtherOptions { of, all_cpus, .. }: OtherOptions<'_>) -> Option<&'static str> {
         let others = [
             (!self.events.is_empty(), "-e"),
-            (self.jobs.is_some(), "--jobs"),
             (all_cpus, "-a"),
             (self.signed, "--signed"),
             (self.on_error.is_some(), "--on-error"),

@@ -172,6 +172,7 @@ impl RecordingOptions {
             times: self.time.clone(),
             guests: if self.guest { Switch::On } else { Switch::Off },
             jobs: None,
+            part: None,
             processes: None,
         }
     }

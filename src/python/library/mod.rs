@@ -41,5 +41,6 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     perf_events::add_to(module)?;
     module.add_class::<perf_session::PerfSession>()?;
     module.add_function(wrap_pyfunction!(perf_session::open_perf_session, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_session::enter_part_of_session, module)?)?;
     module.add_function(wrap_pyfunction!(counting::count, module)?)
 }

@@ -20,11 +20,11 @@ use perf_prof_format::{
 };
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{Naming, RunPlan},
+    plan::{Jobs, Naming, Origin, RunPlan, SplitBy},
     spine::{About, Trailers},
 };
 use perf_prof_symbols::symbol::Srcline;
-use perf_prof_system::mutex::Mutex;
+use perf_prof_system::{mutex::Mutex, process};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyList, PyTuple},
@@ -40,7 +40,7 @@ use super::{
     run_thread::RunThread,
     trace::open_run,
 };
-use crate::script::{Evsels, Interface, Program, class_with, current_run, set_current_run, text};
+use crate::script::{Evsels, Interface, Program, class_with, current_run, set_current_run, stay_in_forked_child, text};
 
 /// A recording that is open. Its samples are delivered once.
 #[pyclass(module = "perf_prof", frozen)]
@@ -78,9 +78,10 @@ pub struct FoundThread {
     cpu: i32,
 }
 
-/// Opens the recording of a session.
+/// Opens the recording of a session. With `part`, opens only this one of `parts` parts.
 #[pyfunction]
-pub fn open_perf_session(py: Python<'_>, path: PathBuf) -> PyResult<PerfSession> {
+#[pyo3(signature = (path, part = None, parts = 1))]
+pub fn open_perf_session(py: Python<'_>, path: PathBuf, part: Option<usize>, parts: usize) -> PyResult<PerfSession> {
     let (selectors, none) = (PyTuple::empty(py), PyDict::new(py));
     let path = path.into_pyobject(py)?;
     let arguments = options::Arguments { selectors: &selectors, keywords: &none, forms: &none };
@@ -89,6 +90,10 @@ pub fn open_perf_session(py: Python<'_>, path: PathBuf) -> PyResult<PerfSession>
         [PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_STAT, PERF_RECORD_STAT_ROUND];
     let mut plan = RunPlan { others: OtherRecords::of(&others), naming: Naming::Perf, ..plan };
     plan.symbols.srcline = Srcline::No;
+    if let (Some(_), Origin::Recorded(input)) = (part, &mut plan.origin) {
+        input.part = part;
+        input.jobs = Some(Jobs { count: parts, split: SplitBy::Time });
+    }
     let thread = open_run(py, plan, Delivery::WhenAsked)?;
     messages::warn(py)?;
     Ok(PerfSession {
@@ -98,6 +103,18 @@ pub fn open_perf_session(py: Python<'_>, path: PathBuf) -> PyResult<PerfSession>
         current: Current::default(),
         forked: Mutex::default(),
     })
+}
+
+/// Turns this forked child into a process that replays a part for the process `parent`. When the thread that forked the
+/// child ends, the kernel kills the child.
+#[pyfunction]
+pub fn enter_part_of_session(parent: u32) {
+    stay_in_forked_child();
+    if !process::die_with(parent, libc::SIGKILL) {
+        process::exit_now(1);
+    }
+    // The parent shows the messages from before the fork, so the child drops its copies of them.
+    drop(messages::take());
 }
 
 #[pymethods]

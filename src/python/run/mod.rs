@@ -60,10 +60,23 @@ pub fn deliver<S: Sink>(
         Armed::Recorded(recording) => recording.column_parts()?,
         Armed::Live(..) => None,
     };
-    let session = armed.open(Slice::Whole, signals)?;
+    let slice = slice(plan, &mut armed)?;
+    let session = armed.open(slice, signals)?;
     let (mut receiver, uses) = receive(session.about(), parts);
     let mut outcome = session.with_uses(uses).run(&mut receiver, signals);
     std::mem::take(&mut outcome.closing).close();
     outcome.check()?;
     Ok(outcome.status(Callbacks::Returned))
+}
+
+/// Returns the part of the recording that the plan selects. A recording may have fewer parts than were requested; the
+/// part of a higher number has no events.
+fn slice(plan: &RunPlan, armed: &mut Armed) -> Result<Slice> {
+    let part = plan.input().and_then(|input| Some((input.jobs?, input.part?)));
+    let (Armed::Recorded(recording), Some((jobs, number))) = (armed, part) else { return Ok(Slice::Whole) };
+    let mut parts = recording.divide(&jobs)?;
+    if number >= parts.len() {
+        return Ok(Slice::Merge);
+    }
+    Ok(Slice::Part(parts.swap_remove(number), Box::default()))
 }

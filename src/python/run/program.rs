@@ -19,6 +19,8 @@ pub struct ProgramPlan {
     pub args: Vec<OsString>,
     /// The Python that the user has chosen.
     pub python: Option<PathBuf>,
+    /// The number of processes between which the sessions of the script divide their recordings.
+    pub jobs: usize,
 }
 
 /// Runs the script as `__main__`. Returns the exit status that python3 would return.
@@ -26,7 +28,7 @@ pub fn run(plan: &ProgramPlan) -> Result<ExitStatus> {
     let choice = PythonChoice::make(plan.python.as_deref())?;
     let interpreter = Interpreter::start(&choice)?;
     let args: Vec<&OsStr> = plan.args.iter().map(OsString::as_os_str).collect();
-    let status = run_program(&plan.script, &args);
+    let status = run_program(&plan.script, &args, plan.jobs);
     let flushed = script::end(interpreter);
     Ok(ExitStatus(flushed.status(status)))
 }

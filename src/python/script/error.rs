@@ -208,6 +208,13 @@ pub enum ScriptError {
          keeps its results in tables has both with perf_prof.Parts"
     )]
     NoParts,
+    /// A script of `perf script` without `__partial__` and `__merge__` has more results than counts. The text says which.
+    #[error(
+        "--jobs runs the script in several processes, each on a part of the recording, and adds up what the script \
+         counts. {0}. Define __partial__(), which returns the result of a part, and __merge__(partials), which combines \
+         the results of all parts, or leave --jobs out"
+    )]
+    NotCounted(String),
     /// The result of `__partial__` cannot be pickled or unpickled.
     #[error(
         "the result of __partial__() cannot be sent to another process ({0}); return dicts, lists, numbers and strings"

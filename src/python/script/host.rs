@@ -197,7 +197,7 @@ impl Program {
 /// The user's functions, bound to the selected events.
 pub struct Program {
     pub(super) callbacks: Callbacks,
-    receiver: Receiver,
+    pub(super) receiver: Receiver,
     pub(super) failures: Failures,
     /// The dict in which the callbacks were looked up.
     pub(super) names: Py<PyDict>,
@@ -207,7 +207,7 @@ pub struct Program {
 }
 
 /// What gets the samples.
-enum Receiver {
+pub(super) enum Receiver {
     /// Functions that get an event object. The list contains the handler of each event; `None` if an event has no
     /// handler.
     EventObjects(Vec<Option<Handler>>),

@@ -119,9 +119,9 @@ pub fn load_as_main(
     }
 }
 
-/// Runs a script as `__main__`, as python3 does. The script can import the package's module `perf`. Returns the exit
-/// status.
-pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
+/// Runs a script as `__main__`, as python3 does. The script can import the package's module `perf`, whose sessions divide
+/// their recordings between `jobs` processes. Returns the exit status.
+pub fn run_program(script: &OsStr, args: &[&OsStr], jobs: usize) -> u8 {
     Python::attach(|py| {
         let path = Path::new(script);
         let run = || -> PyResult<()> {
@@ -130,6 +130,9 @@ pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
             sys.setattr("argv", [&[script], args].concat())?;
             let folder = folder(&Kind::Script(path.to_owned()));
             make_perf_importable(py, &folder)?;
+            if jobs > 1 {
+                py.import("perf_prof._perf_jobs")?.setattr("processes", jobs)?;
+            }
             shared_folder::import_from(py, folder, Verbosity::Quiet)?;
             let main = py.import("__main__")?;
             main.setattr("__file__", path.as_os_str())?;

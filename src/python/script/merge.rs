@@ -9,7 +9,13 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 
-use super::{Program, ScriptError, aggregate::module_aggregators, callbacks::Callback, failure, host::flush};
+use super::{
+    Program, ScriptError,
+    aggregate::module_aggregators,
+    callbacks::Callback,
+    failure,
+    host::{Receiver, flush},
+};
 
 /// The two functions that a script needs for --jobs.
 pub struct MergeCallbacks {
@@ -85,15 +91,47 @@ pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
 /// Imports the modules that partial results need. Must be called before the script is loaded: after that, files of the
 /// same names in the script's folder would be imported instead.
 pub fn prepare_for_parts() -> Result<(), ScriptError> {
-    let import = |py: Python<'_>| ["pickle", "heapq"].into_iter().try_for_each(|name| py.import(name).map(drop));
+    let import = |py: Python<'_>| {
+        ["pickle", "heapq", "perf_prof._counted"].into_iter().try_for_each(|name| py.import(name).map(drop))
+    };
     Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
 }
 
 impl Program {
     /// Checks that several processes can run the script: it has `__partial__` and `__merge__`, or all of its handlers
-    /// are aggregators.
-    pub fn check_mergeable(&self) -> Result<(), ScriptError> {
+    /// are aggregators, or it is a script of `perf script` that only counts.
+    pub fn check_mergeable(&mut self) -> Result<(), ScriptError> {
+        if self.callbacks.parts.is_none() && matches!(self.receiver, Receiver::PerfScript(_)) {
+            self.callbacks.parts = Some(self.merged_counts()?);
+            self.begin_quietly()?;
+        }
         self.parts().map(|_| ())
+    }
+
+    /// Returns the callbacks of a script whose global variables only count events. Fails if the script has other
+    /// results.
+    fn merged_counts(&self) -> Result<MergeCallbacks, ScriptError> {
+        let path = self.module.as_ref().map_or("", |loaded| loaded.path.as_str());
+        let made = Python::attach(|py| -> PyResult<_> {
+            let made = py.import("perf_prof._counted")?.call_method1("callbacks", (&self.names, path))?;
+            made.extract::<(Py<PyAny>, Py<PyAny>)>()
+        });
+        let text = |error: PyErr| Python::attach(|py| error.value(py).to_string());
+        let (partial, merge) = made.map_err(|error| ScriptError::NotCounted(text(error)))?;
+        let callback = |function, name: &str| Callback { function, name: name.to_owned() };
+        Ok(MergeCallbacks { partial: callback(partial, "__partial__"), merge: callback(merge, "__merge__") })
+    }
+
+    /// Lets only the process of the first part print what `trace_begin()` prints: all processes call it.
+    fn begin_quietly(&mut self) -> Result<(), ScriptError> {
+        let (Some(init), false) = (&mut self.callbacks.init, PART.get().is_some_and(Part::is_first)) else {
+            return Ok(());
+        };
+        let quiet = Python::attach(|py| -> PyResult<_> {
+            Ok(py.import("perf_prof._counted")?.call_method1("quiet", (&init.function,))?.unbind())
+        });
+        init.function = quiet.map_err(|error| ScriptError::Start(error.to_string()))?;
+        Ok(())
     }
 
     fn parts(&self) -> Result<Parts<'_>, ScriptError> {

@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 27] = [
+static EMBEDDED: [EmbeddedModule; 29] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -43,6 +43,8 @@ static EMBEDDED: [EmbeddedModule; 27] = [
     embedded!("perf_prof._perf_events", "_perf_events.py", Module),
     embedded!("perf_prof._perf_evlist", "_perf_evlist.py", Module),
     embedded!("perf_prof._perf_import", "_perf_import.py", Module),
+    embedded!("perf_prof._perf_jobs", "_perf_jobs.py", Module),
+    embedded!("perf_prof._counted", "_counted.py", Module),
     embedded!("perf_prof._perf_records", "_perf_records.py", Module),
     embedded!("perf_prof._processes", "_processes.py", Module),
     embedded!("perf_prof._programs", "_programs.py", Module),

@@ -194,6 +194,7 @@ impl Draft {
             times: self.times.clone(),
             guests: self.guests,
             jobs: self.jobs(&path)?,
+            part: None,
             processes: self.processes,
             path,
         };

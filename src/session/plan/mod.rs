@@ -107,6 +107,9 @@ pub struct Input {
     pub guests: Switch,
     /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
     pub jobs: Option<Jobs>,
+    /// If set, this process replays only the part of this number of the recording that `jobs` divides. The numbers begin
+    /// with 0.
+    pub part: Option<usize>,
     /// If another process has started this process: the number of processes that read recordings on this machine at the
     /// same time. They share the allowed memory.
     pub processes: Option<usize>,
