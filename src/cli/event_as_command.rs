@@ -47,20 +47,44 @@ pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::E
     }
 }
 
-/// Returns a warning if the words after a script look like a command to trace, as in `perf-prof top EVENT -- COMMAND`.
-/// After a script, these words are arguments of the script.
+/// Words after a script that look like a command to trace, as in `perf-prof top EVENT -- COMMAND`. After a script, they are
+/// arguments of the script.
 #[cfg(feature = "python")]
-pub fn command_behind_script(args: &[OsString]) -> Option<String> {
-    let at = args.iter().position(|arg| arg == "--")?;
-    let command =
-        args.get(at + 1..).filter(|words| words.first().and_then(|word| word.to_str()).is_some_and(is_program))?;
-    let words = perf_prof_system::shell::shell_quote_all(command);
-    Some(format!("warning: `-- {words}` belongs to the script; to run and trace a command, use `--exec {words}`"))
+pub enum CommandBehindScript {
+    /// The path of an executable file. Contains the error for a run that would trace the whole machine instead.
+    Path(String),
+    /// The name of a program. Contains the warning.
+    Name(String),
+}
+
+#[cfg(feature = "python")]
+impl CommandBehindScript {
+    /// Returns what the arguments of a script contain.
+    pub fn of(args: &[OsString]) -> Option<CommandBehindScript> {
+        let at = args.iter().position(|arg| arg == "--")?;
+        let command = args.get(at + 1..)?;
+        let first = command.first()?.to_str()?;
+        let words = perf_prof_system::shell::shell_quote_all(command);
+        let belongs = format!("`-- {words}` belongs to the script; to run and trace a command, use `--exec {words}`");
+        if is_executable_path(first) {
+            let whole = "with --all-cpus, the script gets these words, and the whole machine is traced";
+            return Some(CommandBehindScript::Path(format!("{belongs}; {whole}")));
+        }
+        is_program(first).then(|| CommandBehindScript::Name(format!("warning: {belongs}")))
+    }
+}
+
+/// Returns whether a word is a path with a slash, of a file that can be executed.
+#[cfg(feature = "python")]
+fn is_executable_path(word: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let can_run = |file: std::fs::Metadata| file.is_file() && file.permissions().mode() & 0o111 != 0;
+    word.contains('/') && std::fs::metadata(word).is_ok_and(can_run)
 }
 
 fn is_program(word: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(word).is_file())
+    !word.contains('/') && env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
 /// Returns whether a text is a list of events, or begins with an event and a `/`, as a selector with a mistake does. A path

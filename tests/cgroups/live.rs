@@ -266,7 +266,7 @@ fn cgroups_that_cannot_be_read_or_selected_are_errors() {
     };
     let missing = failed(&["top", "offcpu", "--cgroups", "no-such-cgroup", "--duration", "1s"]);
     assert!(missing.starts_with("perf-prof: there is no cgroup `no-such-cgroup` in "), "{missing}");
-    expect!["perf-prof: offcpu is made of events of all tasks; record with -a --all-cgroups, and select the tasks when you read the recording"]
+    expect!["perf-prof: offcpu is made of events of all tasks; record with -a --all-cgroups, without -p or -t, and select the tasks when you read the recording"]
         .assert_eq(&failed(&["record", "-e", "offcpu", "--cgroups", &cgroup.name]));
     let error = failed(&["top", "offcpu", "--cgroups", &cgroup.name, "-C", "0"]);
     assert!(error.contains("leave -C and cpus= out"), "{error}");

@@ -286,7 +286,7 @@ fn names_that_an_event_does_not_have_are_found_at_the_start() {
     refused(
         &handler("Stacks()"),
         expect![[r#"
-        perf-prof: DIR/s.py: syscalls__sys_enter_getpgid: syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write syscalls:sys_enter_getpgid/stack/
+        perf-prof: DIR/s.py: syscalls__sys_enter_getpgid: syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write syscalls:sys_enter_getpgid/stack/; a recording must be made with one of them
     "#]],
     );
     refused(

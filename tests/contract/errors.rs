@@ -75,6 +75,26 @@ fn a_command_behind_a_script_has_a_warning() {
     assert_eq!(run(&["--", "-x", "sleep"]).complaints(), "");
 }
 
+/// The run would trace the whole machine, without an end.
+#[test]
+fn the_path_of_a_program_behind_a_script_needs_a_target() {
+    needs([Need::Tracefs]);
+    let text = "import sys\ndef __sample__(event): pass\ndef __exit__(): print(sys.argv[1:])\n";
+    let run = |options: &[&str], file: &str| {
+        let options: Vec<&str> = ["-q", "--duration", "100ms"].iter().chain(options).copied().collect();
+        Run::script(text).call_event().options(&options).args(["--", file, "x"]).run()
+    };
+    let refused = run(&[], "/bin/sh");
+    let message = "perf-prof: `-- /bin/sh x` belongs to the script; to run and trace a command, use `--exec /bin/sh x`";
+    assert!(refused.stderr.contains(message) && refused.status == 2, "{}", refused.stderr);
+    // The user said what to trace, or the file cannot be executed.
+    let own = std::process::id().to_string();
+    for (options, file) in [(&["-p", &own][..], "/bin/sh"), (&["--all-cpus"], "/bin/sh"), (&[], "/etc/passwd")] {
+        let outcome = run(options, file);
+        assert_eq!((outcome.stdout, outcome.status), (format!("['--', '{file}', 'x']\n"), 0), "{}", outcome.stderr);
+    }
+}
+
 #[test]
 fn no_event() {
     fails(

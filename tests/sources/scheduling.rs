@@ -221,7 +221,7 @@ fn each_source_of_a_recording_needs_its_tasks_and_cpus_in_any_order() {
     needs([Need::Tracefs]);
     let folder = Folder::new();
     let own = std::process::id().to_string();
-    let tasks = "signal is made of events of all tasks; record with -a, and select the tasks";
+    let tasks = "signal is made of events of all tasks; record with -a, without -p or -t, and select the tasks";
     let cpus = "offcpu needs the events of all CPUs";
     let of_tasks = "syscall,signal";
     for (events, options, message) in [

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::python_frames::{BUSY, interpreters, record_busy};
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::{perf_prof, stdout},
+    run::{perf_prof, said, stdout},
 };
 
 /// A recording of the busy program, and the folder that holds it.
@@ -146,6 +146,26 @@ fn samples_in_the_kernel_are_not_selected_by_the_python_function_that_called_it(
     assert!(all.contains(" [kernel.kallsyms]") && all.contains(" busy_functions.py"), "{all}");
     let of_spin = recorded.shown(&["report", "-S", "spin", "--sort", "dso"]);
     assert!(!of_spin.contains("[kernel.kallsyms]") && of_spin.contains("100.00%  busy_functions.py"), "{of_spin}");
+}
+
+#[test]
+fn names_of_python_functions_and_their_files_are_suggested() {
+    needs([Need::Bpf, Need::Python]);
+    let recorded = Recorded::new();
+    let folder = BUSY.strip_suffix("busy_functions.py").unwrap();
+    let wrong = format!("{folder}busy_function.py");
+    for (args, meant) in [
+        (["-S", "spinn"], "; did you mean spin?\n"),
+        (["--dsos", "busy_function.py"], "; did you mean busy_functions.py?\n"),
+        (["--dsos", &wrong], &format!("; did you mean {BUSY}?\n")),
+    ] {
+        let output = perf_prof(&["report", "--input", &recorded.path]).args(args).output().unwrap();
+        assert!(said(&output).ends_with(meant), "{}", said(&output));
+    }
+    // A path that exists is no mistake: it is the function that no sample has.
+    let args = ["report", "--input", &recorded.path, "--dsos", BUSY, "-S", "xyz_none"];
+    let said = said(&perf_prof(&args).output().unwrap());
+    assert!(said.contains("none of ") && !said.contains("did you mean"), "{said}");
 }
 
 /// Prints the functions and files of the call chain of each sample, innermost first.

@@ -285,7 +285,7 @@ fn keys_that_are_call_chains_are_recorded_without_another_option() {
     let path = super::recording(&folder);
     let output = perf_prof(&["top", "--by", "stack", "--input"]).arg(&path).output().unwrap();
     let message = "syscalls:sys_enter_getpgid has no call chains for `stack`: use -g, or write \
-                   syscalls:sys_enter_getpgid/stack/";
+                   syscalls:sys_enter_getpgid/stack/; a recording must be made with one of them";
     assert_eq!((output.status.code(), said(&output)), (Some(1), format!("perf-prof: {message}\n")));
 }
 
@@ -331,10 +331,15 @@ fn call_chains_that_end_early_are_told_once() {
 #[test]
 fn a_field_that_no_event_has_is_an_error() {
     needs([Need::Tracefs]);
-    let output = run(&["top", "sched:sched_switch", "--by", "prev_pidd"], &words(1, 0, 0));
-    assert_eq!(output.status.code(), Some(1));
-    let message = "perf-prof: sched:sched_switch has no field or member `prev_pidd`; did you mean `prev_pid`?\n";
-    assert_eq!(said(&output), message);
+    for (field, similar) in [("prev_pidd", "prev_pid"), ("srcline", "stack_lines")] {
+        let output = run(&["top", "sched:sched_switch", "--by", field], &words(1, 0, 0));
+        assert_eq!(output.status.code(), Some(1));
+        let said = said(&output);
+        assert_eq!(
+            said,
+            format!("perf-prof: sched:sched_switch has no field or member `{field}`; did you mean `{similar}`?\n")
+        );
+    }
 }
 
 #[test]
@@ -406,5 +411,44 @@ fn a_misspelt_system_call_is_an_error_and_one_that_nobody_made_is_named() {
         let output = run(args, &words(5, 0, 0));
         assert!(said(&output).ends_with(expected) && said(&output).lines().count() <= 1, "{args:?}: {}", said(&output));
         assert_eq!(expected.is_empty(), said(&output).is_empty(), "{args:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn system_calls_of_a_recording_are_named_in_errors_with_the_selector_to_write() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("calls.data");
+    let command = words(3, 0, 0);
+    let args: Vec<&str> = ["-e", "syscall", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
+    record_here(&path, &args);
+    let refused = |selector: &str| {
+        let output = perf_prof(&["top", selector, "--input"]).arg(&path).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        said(&output)
+    };
+    assert!(refused("getpgid/str/").contains("write 'syscall/name=getpgid,str/'"), "{}", refused("getpgid/str/"));
+    assert!(refused("read/min=50ms/").contains("write 'syscall/name=read,min=50ms/'"), "{}", refused("read/min=50ms/"));
+    assert!(refused("fsyncc").contains("did you mean fsync"), "{}", refused("fsyncc"));
+    // These names are not suggested for a recording without system calls.
+    let other = recording(&folder);
+    let output = perf_prof(&["top", "fsyncc", "--input"]).arg(&other).output().unwrap();
+    assert!(!said(&output).contains("did you mean fsync"), "{}", said(&output));
+}
+
+#[test]
+fn names_that_select_nothing_are_told_with_those_that_may_have_been_meant() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording(&folder);
+    let comm = "wide";
+    let misspelt = format!("{comm}x");
+    let report = |args: &[&str]| said(&perf_prof(&["report", "-i"]).arg(&path).args(args).output().unwrap());
+    let expected = format!("perf-prof: none of 100 samples is of `--comms {misspelt}`; did you mean {comm}?\n");
+    assert_eq!(report(&["--comms", &misspelt]), expected);
+    assert_eq!(report(&["-S", "nonsense"]), "perf-prof: none of 100 samples is of `-S nonsense`\n");
+    assert_eq!(report(&["--dsos", "a,b"]), "perf-prof: none of 100 samples is of `--dsos a,b`\n");
+    for args in [&["--comms", comm][..], &["-q", "--comms", &misspelt]] {
+        assert_eq!(report(args), "", "{args:?}");
     }
 }

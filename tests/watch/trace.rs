@@ -60,6 +60,14 @@ fn an_event_in_the_place_of_the_command_is_named() {
 }
 
 #[test]
+fn a_source_in_the_place_of_a_subsystem_is_explained() {
+    let output = perf_prof(&["trace", "-e", "syscall:openat", "--", "true"]).output().unwrap();
+    let text = "unknown event syscall:openat: syscall is a source, whose events are selected by options; \
+                `perf-prof list -v syscall` shows them";
+    assert!(output.status.code() == Some(1) && said(&output).contains(text), "{}", said(&output));
+}
+
+#[test]
 fn each_event_of_a_command_is_a_line_in_the_order_of_time() {
     needs([Need::Tracefs]);
     let lines = printed(&trace(&["-e", CALL], &words(50, 2, 1)));

@@ -23,7 +23,7 @@ pub use self::{
     options::{command, on_error},
 };
 use super::{
-    event_as_command::command_behind_script,
+    event_as_command::CommandBehindScript,
     failure::{Failure, from_clap},
     version,
 };
@@ -56,10 +56,15 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     if options.version {
         return version::print(options.verbose, options.python.as_deref());
     }
+    let is_all_wanted = options.all_cpus;
     let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
     let is_of_all = plan.run.live().is_some() && plan.run.capture.target == Target::AllCpus;
-    if let (true, Module::Script { args, .. }) = (is_of_all && plan.run.verbosity > Verbosity::Quiet, &plan.module) {
-        command_behind_script(args).into_iter().for_each(output::say);
+    if let (true, Module::Script { args, .. }) = (is_of_all && !is_all_wanted, &plan.module) {
+        match CommandBehindScript::of(args) {
+            Some(CommandBehindScript::Path(error)) => return Err(Failure::Usage(error, READ_ON.into())),
+            Some(CommandBehindScript::Name(warning)) if plan.run.verbosity > Verbosity::Quiet => output::say(warning),
+            Some(CommandBehindScript::Name(_)) | None => {}
+        }
     }
     Ok(run::run(&plan)?)
 }

@@ -47,7 +47,10 @@ pub enum PlanError {
         event: String,
     },
     /// The samples have no call chain.
-    #[error("{event} has no call chains for `{name}`: use -g, or write {event}/stack/")]
+    #[error(
+        "{event} has no call chains for `{name}`: use -g, or write {event}/stack/; a recording must be \
+             made with one of them"
+    )]
     NoCallchain {
         /// The name.
         name: String,
@@ -164,8 +167,13 @@ fn fields(event: &EventType) -> Vec<String> {
     all.into_iter().filter(is_own).chain(of_parts).collect()
 }
 
+/// Returns the names that the user may have meant. What other tools call lines and functions are members of call chains.
 pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
-    similar_names(name, names(event))
+    match name.trim_start_matches('_') {
+        "line" | "lines" | "srcline" => vec!["stack_lines".to_owned()],
+        "func" | "function" | "sym" | "symbol" => vec!["stack".to_owned(), "stack_lines".to_owned()],
+        _ => similar_names(name, names(event)),
+    }
 }
 
 fn read(name: &str, event: &EventType) -> Result<Read, PlanError> {

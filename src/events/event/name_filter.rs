@@ -1,6 +1,8 @@
 //! Selects samples by the names of tasks, functions and files, before a sink gets them.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
+
+use perf_prof_format::spec::{did_you_mean, similar_names};
 
 use super::{Context, Deliver, EventType, Flow, Frame, Origin, Sample, Sink, frames, perf_ip, sampled_function};
 
@@ -68,12 +70,18 @@ pub struct NamedSamples<'a> {
     names: &'a Names,
     events: &'a [EventType],
     context: Arc<Context>,
+    unselected: Unselected,
 }
 
 impl<'a> NamedSamples<'a> {
     /// Creates the sink. `events` are the event types of the samples.
     pub fn new(sink: &'a mut dyn Sink, names: &'a Names, events: &'a [EventType], context: Arc<Context>) -> Self {
-        NamedSamples { sink, names, events, context }
+        NamedSamples { sink, names, events, context, unselected: Unselected::default() }
+    }
+
+    /// Returns a message if there were samples, but none with the selected names.
+    pub fn nothing_selected(&self) -> Option<String> {
+        self.unselected.message(self.names)
     }
 }
 
@@ -83,11 +91,11 @@ impl Sink for NamedSamples<'_> {
     }
 
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        let Self { sink, names, events, context } = self;
+        let Self { sink, names, events, context, unselected } = self;
         if names.are_all() {
             return sink.enter(body);
         }
-        sink.enter(&mut |program| body(&mut Selecting { program, names, events, context }));
+        sink.enter(&mut |program| body(&mut Selecting { program, names, events, context, unselected }));
     }
 
     fn collects_output(&self) -> bool {
@@ -105,15 +113,19 @@ struct Selecting<'a> {
     names: &'a Names,
     events: &'a [EventType],
     context: &'a Context,
+    unselected: &'a mut Unselected,
 }
 
 impl Deliver for Selecting<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Some(of) = self.events.get(event) else { return Flow::Continue(()) };
-        match self.names.select(&Sample { event: of, record }, self.context) {
-            true => self.program.sample(event, record),
-            false => Flow::Continue(()),
+        let sample = Sample { event: of, record };
+        if !self.names.select(&sample, self.context) {
+            self.unselected.note(&sample, self.names, self.context);
+            return Flow::Continue(());
         }
+        self.unselected.some_selected = true;
+        self.program.sample(event, record)
     }
 
     fn missing(&mut self, event: usize, record: &[u8]) {
@@ -125,5 +137,65 @@ impl Deliver for Selecting<'_> {
 
     fn inner(&mut self) -> Option<&mut dyn Deliver> {
         Some(self.program)
+    }
+}
+
+/// How many different names of samples are kept for suggestions.
+const SUGGESTED_FROM: usize = 10_000;
+
+/// The samples that were not selected, until one is selected.
+#[derive(Default)]
+struct Unselected {
+    some_selected: bool,
+    samples: u64,
+    comms: BTreeSet<String>,
+    symbols: BTreeSet<String>,
+    /// Paths and names of files.
+    dsos: BTreeSet<String>,
+}
+
+impl Unselected {
+    #[cold]
+    fn note(&mut self, sample: &Sample<'_>, names: &Names, context: &Context) {
+        if self.some_selected {
+            return;
+        }
+        self.samples += 1;
+        let note = |set: &mut BTreeSet<String>, name: &str| {
+            if set.len() < SUGGESTED_FROM && !set.contains(name) {
+                set.insert(name.to_owned());
+            }
+        };
+        if !names.comms.is_empty()
+            && let Some(comm) = context.comm(sample.pid_tid().1, sample.time())
+        {
+            note(&mut self.comms, &String::from_utf8_lossy(&comm));
+        }
+        if !(names.symbols.is_empty() && names.dsos.is_empty()) {
+            any_place(sample, context, |symbol, path| {
+                symbol.iter().for_each(|symbol| note(&mut self.symbols, symbol));
+                path.iter().flat_map(|path| [path, file_name(path)]).for_each(|name| note(&mut self.dsos, name));
+                false
+            });
+        }
+    }
+
+    fn message(&self, names: &Names) -> Option<String> {
+        if self.some_selected || self.samples == 0 {
+            return None;
+        }
+        let lists = [
+            ("--comms", &names.comms, &self.comms),
+            ("-S", &names.symbols, &self.symbols),
+            ("--dsos", &names.dsos, &self.dsos),
+        ];
+        let given = lists.iter().filter(|(_, typed, _)| !typed.is_empty());
+        let options: Vec<_> = given.clone().map(|(option, typed, _)| format!("{option} {}", typed.join(","))).collect();
+        let near = given.flat_map(|(_, typed, there)| {
+            // A name that is there is no mistake: then it is the other options that no sample fulfils.
+            typed.iter().filter(|name| !there.contains(*name)).flat_map(|name| similar_names(name, *there))
+        });
+        let near: Vec<String> = near.take(3).collect();
+        Some(format!("none of {} samples is of `{}`{}", self.samples, options.join(" "), did_you_mean(&near)))
     }
 }

@@ -11,6 +11,7 @@ use super::{
     probe_args::ProbeArgument,
     terms::Rate,
 };
+use crate::abi::system_calls;
 
 /// The known attributes, as error messages list them.
 const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH";
@@ -98,7 +99,7 @@ impl Attrs {
                 Some(rate) => self.rate = Some(rate),
                 None => return failed("freq", ValueError::Frequency(value.unwrap_or_default().to_owned())),
             },
-            ("str", None) => return failed("str", ValueError::Missing("str=FIELD+FIELD...")),
+            ("str", None) => return failed("str", missing_strings(selector)),
             ("str", Some(_)) if !self.strings.is_empty() => return failed("str", ValueError::Twice),
             ("str", Some(value)) => self.strings.extend(value.split('+').map(|name| name.trim().to_owned())),
             ("sample", None) => return failed("sample", ValueError::Missing("sample=MEMBER+MEMBER...")),
@@ -106,6 +107,15 @@ impl Attrs {
             (name, _) => return Err(unknown(selector, name)),
         }
         Ok(())
+    }
+}
+
+/// Returns the error for `str` without fields. For a system call, `str` is an option of the source of system calls.
+fn missing_strings(selector: &str) -> ValueError {
+    let name = selector.split('/').next().unwrap_or_default().trim();
+    match system_calls::names().binary_search(&name) {
+        Ok(_) => ValueError::OfSystemCall(name.to_owned()),
+        Err(_) => ValueError::Missing("str=FIELD+FIELD..."),
     }
 }
 

@@ -64,7 +64,10 @@ pub enum SpecError {
         name: String,
     },
     /// A wildcard in a selector of an event other than a tracepoint.
-    #[error("{selector}: wildcards match tracepoints only; write system:name, for example sched:* or *:*wakeup*")]
+    #[error(
+        "{selector}: wildcards match tracepoints only; write system:name, for example sched:* or *:*wakeup*, and \
+         syscall/name=open*/ for system calls"
+    )]
     Wildcard {
         /// The selector.
         selector: String,
@@ -257,6 +260,9 @@ pub enum ValueError {
     /// The attribute needs a value and has none.
     #[error("needs a value; write {0}")]
     Missing(&'static str),
+    /// `str` without fields, for a system call.
+    #[error("has fields only for tracepoints; for the strings of this system call, write syscall/name={0},str/")]
+    OfSystemCall(String),
     /// A value for an attribute that takes none.
     #[error("takes no value, but `{0}` was given")]
     Unwanted(String),

@@ -1,16 +1,15 @@
 //! Error messages about events that could not be opened. They contain the event names that the user typed.
 
-use std::env::consts::ARCH;
-
 use anyhow::anyhow;
 use perf_prof_capture::CaptureError;
 use perf_prof_format::{
-    abi::{PERF_TYPE_RAW, system_calls},
+    abi::PERF_TYPE_RAW,
     spec::{EventKind, attribute_meant_by, named_event, similar_names},
 };
 use perf_prof_system::tracefs::explain_filter;
 
 use super::select::Selected;
+use crate::selectors::system_call_names;
 
 /// Returns the error to report if events could not be opened. If the kernel refused a filter, the error includes the
 /// kernel's reason and the fields of the event.
@@ -60,15 +59,14 @@ fn calls_meant_by(name: &str) -> Option<String> {
     if name.bytes().skip(1).all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let calls = || system_calls::names().into_iter().filter(|call| system_calls::number(ARCH, call).is_some());
-    let mut near = similar_names(name, calls());
+    let mut near = similar_names(name, system_call_names());
     if near.is_empty() {
         // In a short name, one wrong letter makes the similarity small. So names with one wrong letter are searched for
         // separately.
         let differs_in_one = |call: &&str| {
             call.len() == name.len() && call.bytes().zip(name.bytes()).filter(|(one, other)| one != other).count() == 1
         };
-        near.extend(calls().filter(differs_in_one).map(str::to_owned));
+        near.extend(system_call_names().filter(differs_in_one).map(str::to_owned));
     }
     (!near.is_empty()).then(|| near.join(" or "))
 }

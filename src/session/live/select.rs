@@ -1,6 +1,6 @@
 //! Resolves selectors to events of the running kernel.
 
-use std::{env::consts::ARCH, slice, sync::Arc};
+use std::{slice, sync::Arc};
 
 use anyhow::{Result, anyhow, bail};
 use perf_prof_capture::{EventRequest, Frames, PerfEvent};
@@ -9,7 +9,7 @@ use perf_prof_events::{
     event::{EventType, Format, InterpreterFrameUse, OtherFormat, RawData},
 };
 use perf_prof_format::{
-    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, system_calls},
+    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
     record::SampleLayout,
     spec::{
         Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, did_you_mean, handler_name, is_glob,
@@ -166,8 +166,8 @@ impl Selection {
                 let name = &source.selector;
                 let also = if let Target::Cgroups { .. } = plan.target { " --all-cgroups" } else { "" };
                 bail!(
-                    "{name} is made of events of all tasks; record with -a{also}, and select the tasks when you read \
-                     the recording"
+                    "{name} is made of events of all tasks; record with -a{also}, without -p or -t, and select the tasks \
+                     when you read the recording"
                 );
             }
         }
@@ -418,8 +418,7 @@ fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> Strin
     let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     names.extend(selectors::names(machine).into_iter().map(|(name, _)| name));
     names.extend(derive::source::SOURCES.iter().map(|source| source.name.to_owned()));
-    let calls = system_calls::names().into_iter().filter(|name| system_calls::number(ARCH, name).is_some());
-    names.extend(calls.map(str::to_owned));
+    names.extend(selectors::system_call_names().map(str::to_owned));
     match similar_names(name, names.iter().map(String::as_str))[..] {
         [] => format!(
             "unknown event {name}: it is neither a built-in source nor an event that perf has a name for; write \

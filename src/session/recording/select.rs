@@ -518,13 +518,20 @@ fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Strin
     let names: Vec<String> = formats.iter().map(Format::name).collect();
     let recorded = &recording.name;
     let asked = name(spec);
+    if let EventKind::Source { name, option, .. } = &spec.kind
+        && let Some(error) = selectors::call_with_options(name, option.as_deref())
+    {
+        return error.to_string();
+    }
     let shown = match &spec.kind {
         EventKind::Source { modifiers, .. } if !modifiers.is_empty() => format!("{asked}:{modifiers}"),
         _ => asked.clone(),
     };
     let mut names_there = names.clone();
     names_there.dedup();
-    match similar_names(&asked, names.iter().map(String::as_str))[..] {
+    let has_calls = names.iter().any(|name| name.starts_with("raw_syscalls:"));
+    let calls = selectors::system_call_names().filter(|_| has_calls);
+    match similar_names(&asked, names.into_iter().chain(calls.map(str::to_owned)))[..] {
         [] => {
             const SHOWN: usize = 8;
             let more = names_there.len().saturating_sub(SHOWN);

@@ -26,7 +26,7 @@ pub use self::{
         FileError, FoundProbe, LocationError, Place, ProbeError, ResolvedProbe, StaticField, functions, made_format,
         probe, probe_format, static_probes, with_name,
     },
-    system_calls::{SYSTEM_CALLS, is_system_call, parse, with_system_calls},
+    system_calls::{SYSTEM_CALLS, call_with_options, is_system_call, parse, system_call_names, with_system_calls},
 };
 
 /// A built-in event source.

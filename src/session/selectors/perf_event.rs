@@ -6,10 +6,7 @@ use perf_prof_format::{
     spec::{NamedEvent, Rate, Term, named_event, number, similar_names, terms},
 };
 
-use super::{
-    FREQUENCY, Machine, Source, SourceError, add_registers, options, pmu,
-    system_calls::{call_with_options, is_system_call},
-};
+use super::{FREQUENCY, Machine, Source, SourceError, add_registers, options, pmu, system_calls::call_with_options};
 
 /// A perf event that is a separate source in the C implementation.
 const PAGE_FAULTS: &str = "page-faults";
@@ -40,14 +37,10 @@ pub(super) fn source(name: &str, option: Option<&str>, machine: &dyn Machine) ->
         return Ok(source);
     }
     let Some(found) = machine.pmu(name)? else {
-        let name = name.to_owned();
-        return Err(match option {
-            Some(option) if is_system_call(&name) => {
-                SourceError::SystemCall { instead: call_with_options(&name, option), name }
-            }
-            Some(_) => SourceError::NoPmu { name, pmus: machine.pmus() },
-            None => SourceError::Unknown { name },
-        });
+        return Err(call_with_options(name, option).unwrap_or_else(|| match option {
+            Some(_) => SourceError::NoPmu { name: name.to_owned(), pmus: machine.pmus() },
+            None => SourceError::Unknown { name: name.to_owned() },
+        }));
     };
     let mut own = Vec::new();
     let mut of_pmu = Vec::new();

@@ -7,7 +7,7 @@ use perf_prof_format::{
     spec::{Attrs, EventKind, EventSpec, Grouping, SpecError, named_event, parse_events},
 };
 
-use super::built_in;
+use super::{built_in, error::SourceError};
 
 /// The source of system calls.
 pub const SYSTEM_CALLS: &str = "syscall";
@@ -40,13 +40,21 @@ pub fn is_system_call(name: &str) -> bool {
     system_calls::number(ARCH, name).is_some()
 }
 
-/// Returns the selector of a system call with these options, or with this filter.
-pub(super) fn call_with_options(name: &str, option: &str) -> String {
+/// Returns the names of this machine's system calls.
+pub fn system_call_names() -> impl Iterator<Item = &'static str> {
+    system_calls::names().into_iter().filter(|name| is_system_call(name))
+}
+
+/// Returns the error for a system call that is written like a PMU, with options or a filter. Returns `None` if the event
+/// is none.
+pub fn call_with_options(name: &str, option: Option<&str>) -> Option<SourceError> {
+    let option = option.filter(|_| is_system_call(name))?;
     let is_filter = option.contains(['<', '>', '!', '&', '(', '~']) || option.contains("==");
-    match is_filter {
+    let instead = match is_filter {
         true => format!("'{SYSTEM_CALLS}/name == \"{name}\" && {option}/'"),
         false => format!("'{SYSTEM_CALLS}/name={name},{option}/'"),
-    }
+    };
+    Some(SourceError::SystemCall { name: name.to_owned(), instead })
 }
 
 /// Returns the name of a system call, if the selector consists only of this name. Names of other events take

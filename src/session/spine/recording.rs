@@ -392,6 +392,9 @@ impl RecordedSession {
         }
         losses::print_endings(about.context.endings(), verbosity);
         losses::print_unknown_cgroups(&about.context);
+        if let Some(nothing) = named.nothing_selected().filter(|_| is_whole && verbosity > Verbosity::Quiet) {
+            messages::say(nothing);
+        }
         if is_whole && input.tasks != TaskSelection::OfSamples {
             report_unknown_names(&about.context, &input);
         }

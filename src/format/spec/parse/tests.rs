@@ -169,6 +169,17 @@ fn other_sources() {
 }
 
 #[test]
+fn a_system_call_has_its_strings_by_an_option_of_its_source() {
+    check(
+        "openat//str/",
+        expect![
+            "error: openat//str/: str: has fields only for tracepoints; for the strings of this system call, write syscall/name=openat,str/"
+        ],
+    );
+    check("a:b//str/", expect!["error: a:b//str/: str: needs a value; write str=FIELD+FIELD..."]);
+}
+
+#[test]
 fn errors() {
     check(
         "",
@@ -242,7 +253,7 @@ fn errors() {
     check(
         "sched_*",
         expect![
-            "error: sched_*: wildcards match tracepoints only; write system:name, for example sched:* or *:*wakeup*"
+            "error: sched_*: wildcards match tracepoints only; write system:name, for example sched:* or *:*wakeup*, and syscall/name=open*/ for system calls"
         ],
     );
     check(
