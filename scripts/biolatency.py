@@ -3,8 +3,7 @@
 
 usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|task|rwbs] [--of PART] [--heatmap FILE.svg]
 
-    flush
-    41 values, p50 3967, p90 5119, p99 8191, max 8052
+    flush: 41 values
          usecs               : count     distribution
       2048 -> 4095           : 22       |****************************************|
       4096 -> 8191           : 19       |**********************************      |
@@ -51,14 +50,21 @@ if args.heatmap:
     block_io = latencies, draw
 
 
-def __interval__() -> None:
+def show() -> None:
     latencies.print()
+    # With --by, the lines above are a table of percentiles.
+    for key, of_key in latencies.most_common() if args.by else ():
+        print(f"\n{key}: {len(of_key)} values")
+        of_key.print()
+
+
+def __interval__() -> None:
+    show()
     latencies.clear()
 
 
-
 def __exit__() -> None:
-    latencies.print()
+    show()
     if args.heatmap and over_time:
         over_time.save(args.heatmap)
         print("the heat map is in", args.heatmap)

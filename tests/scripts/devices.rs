@@ -66,7 +66,13 @@ fn biolatency_has_a_histogram_for_each_operation() {
     }
     let (out, _) = on_device("biolatency.py", |_| ["--by", "op"].map(str::to_owned).to_vec());
     assert!(row(&out, "write")[1].parse::<u64>().unwrap() >= 5, "{out}");
-    assert!(row(&out, "flush")[1].parse::<u64>().unwrap() >= 2, "{out}");
+    let flushes = row(&out, "flush")[1];
+    assert!(flushes.parse::<u64>().unwrap() >= 2, "{out}");
+    // The table comes first. The rows of each histogram add up to the count.
+    let histogram = out.split_once(&format!("\nflush: {flushes} values\n")).unwrap().1;
+    let rows =
+        histogram.lines().skip(1).map_while(|line| line.split_once(" : ")?.1.split(' ').next()?.parse::<u64>().ok());
+    assert_eq!(rows.sum::<u64>().to_string(), flushes, "{out}");
 }
 
 #[test]

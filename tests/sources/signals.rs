@@ -14,7 +14,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Sends signals to itself and to its child. The first signal is blocked for 30 ms. Prints its process id, the child's,
+/// Sends signals to itself and to its child. SIGUSR1 and SIGWINCH are blocked for 30 ms. Prints its process id, the child's,
 /// and how long the first signal took, in ns.
 pub fn workload() {
     named(c"sig-truth");
@@ -24,12 +24,15 @@ pub fn workload() {
         libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
         libc::signal(libc::SIGRTMIN() + 3, handler as libc::sighandler_t);
         libc::signal(libc::SIGUSR2, libc::SIG_IGN);
+        libc::signal(libc::SIGWINCH, libc::SIG_IGN);
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigaddset(&mut set, libc::SIGUSR1);
+        libc::sigaddset(&mut set, libc::SIGWINCH);
         libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
         let start = Instant::now();
-        // The second signal is already pending, and the third one is ignored.
-        for signal in [libc::SIGUSR1, libc::SIGUSR1, libc::SIGUSR2] {
+        // The second signal is already pending, and the third one is ignored at once. The last one is ignored when it is not
+        // blocked any more.
+        for signal in [libc::SIGUSR1, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH] {
             libc::kill(libc::getpid(), signal);
         }
         thread::sleep(Duration::from_millis(30));
@@ -74,6 +77,7 @@ def signal(e):
     };
     let expected = [
         row("SIGUSR1", "handler", parent, parent),
+        row("SIGWINCH", "ignored", parent, parent),
         row("SIGRTMIN+3", "handler", parent, parent),
         row("SIGSTOP", "default", child, child),
         row("SIGTERM", "default", parent, child),

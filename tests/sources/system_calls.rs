@@ -5,6 +5,8 @@ use expect_test::expect;
 use super::live_and_recorded;
 use crate::harness::{
     machine::{Need, needs},
+    recording::{Folder, record_here},
+    run::{perf_prof, printed},
     script::Run,
 };
 
@@ -72,5 +74,35 @@ def __exit__():
         assert_eq!(outcome.status, 0, "{}", outcome.stderr);
         let calls = ["''"; 10].join(", ");
         assert_eq!(outcome.stdout, format!("[{calls}] 0\n"), "{selector}: {}", outcome.stderr);
+    }
+}
+
+/// No thread returns from exit() and exit_group(), so no event ends these calls.
+#[test]
+fn a_task_that_has_exited_has_no_open_call() {
+    needs([Need::Tracefs]);
+    const THREADS: &str = "
+import threading, time
+for _ in range(5):
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+";
+    let selector = "syscall/open/";
+    let shell = ["sh", "-c", "/bin/true; /bin/true; python3 -c \"$0\"; kill -9 $$", THREADS];
+    let folder = Folder::new();
+    let path = folder.path("calls.data");
+    let events = ["-e", "raw_syscalls:sys_enter,raw_syscalls:sys_exit", "-m", "2048", "--"];
+    record_here(&path, &[&events[..], &["sh", "-c", "\"$@\"; true", "sh"], &shell].concat());
+    let recorded =
+        printed(&perf_prof(&["trace", "--input"]).arg(&path).args(["-e", selector, "--json"]).output().unwrap());
+    let live = perf_prof(&["trace", "-m", "2048", "-e", selector, "--json", "--"]).args(shell).output().unwrap();
+    let live = String::from_utf8(live.stdout).unwrap();
+    for lines in [recorded, live.lines().map(str::to_owned).collect()] {
+        let calls: Vec<&String> = lines.iter().filter(|line| line.contains("\"_event\":")).collect();
+        let open: Vec<_> =
+            calls.iter().filter(|line| line.contains("\"open\":1") || line.contains("\"open\":true")).collect();
+        assert!(calls.len() > 100, "{lines:?}");
+        assert!(open.is_empty(), "{open:#?}");
     }
 }

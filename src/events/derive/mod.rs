@@ -4,6 +4,7 @@
 //! [`Derived`] is a derived event that the user selected. A run opens or reads the inputs of derived events besides the
 //! events that the user selected. [`DerivingSink`] passes the samples of the inputs to each [`Derivation`].
 
+mod outlet;
 mod pair;
 mod sink;
 pub mod source;
@@ -37,6 +38,10 @@ pub trait Derivation: Send {
     /// Reports that samples were lost between the times `start` and `end`, in ns. Both are 0 if the times are unknown. The
     /// derivation must discard all state that may be wrong because of the loss.
     fn lost(&mut self, start: u64, end: u64);
+
+    /// Reports that the thread `tid` exited at `time`, in ns. May be called again for an exit before the current part of a
+    /// recording.
+    fn task_exited(&mut self, _tid: i32, _time: u64) {}
 
     /// Makes the derivation keep a record of each span that it drops because of a loss, for [`Derivation::take_missing`].
     fn keep_missing(&mut self) {}

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Derivation, Derived, PairSplitter};
-use crate::event::{Context, Deliver, EventType, Flow, Sink, SpanCounts, Stats, Stop};
+use super::{
+    Derivation, Derived, PairSplitter,
+    outlet::{Held, Outlet},
+};
+use crate::event::{Context, Deliver, EventType, Flow, Sink, Stats, Stop};
 
 /// Where the samples of an event go: to an input of a derivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,67 +94,6 @@ impl Derivations {
         for Started { event, derivation, .. } in &mut self.0 {
             derivation.take_missing(&mut |record| program.missing(*event, record));
         }
-    }
-}
-
-/// Delivers samples to the program, up to a limit, and counts them.
-struct Outlet {
-    /// How many samples can still be delivered.
-    left: u64,
-    /// The index of the first derived event.
-    first: usize,
-    /// The counts of each derived event.
-    counts: Vec<Arc<SpanCounts>>,
-}
-
-impl Outlet {
-    /// Delivers a sample, unless the limit was reached.
-    #[inline]
-    fn deliver(&mut self, event: usize, record: &[u8], program: &mut dyn Deliver) -> Flow {
-        if self.left == 0 {
-            return Flow::Break(Stop::Limit);
-        }
-        self.left -= 1;
-        if let Some(counts) = event.checked_sub(self.first).and_then(|derived| self.counts.get(derived)) {
-            counts.add_delivered(1);
-        }
-        if let Flow::Break(stop) = program.sample(event, record) {
-            // After a stop, nothing more is delivered, not even the open spans at the end of the run.
-            self.left = 0;
-            return Flow::Break(stop);
-        }
-        if self.left == 0 { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
-    }
-}
-
-/// Derived samples that wait to be delivered.
-#[derive(Default)]
-struct Held {
-    /// The event type and the size of the record of each sample.
-    samples: Vec<(usize, usize)>,
-    records: Vec<u8>,
-}
-
-impl Held {
-    fn hold(&mut self, event: usize, record: &[u8]) {
-        self.samples.push((event, record.len()));
-        self.records.extend_from_slice(record);
-    }
-
-    fn deliver(&mut self, program: &mut dyn Deliver, outlet: &mut Outlet) -> Flow {
-        let mut rest = self.records.as_slice();
-        let mut flow = Flow::Continue(());
-        for &(event, size) in &self.samples {
-            let (record, after) = rest.split_at(size);
-            rest = after;
-            flow = outlet.deliver(event, record, program);
-            if flow.is_break() {
-                break;
-            }
-        }
-        self.samples.clear();
-        self.records.clear();
-        flow
     }
 }
 
@@ -354,6 +296,10 @@ impl Deliver for DerivingSink<'_> {
         Flow::Continue(())
     }
 
+    fn task_exited(&mut self, tid: i32, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.task_exited(tid, time));
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.derivations.lost(start, end);
         self.entered(|program| program.lost(start, end))
@@ -428,6 +374,10 @@ impl Deliver for Deriving<'_> {
         self.program.loss_averted()
     }
 
+    fn task_exited(&mut self, tid: i32, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.task_exited(tid, time));
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.derivations.lost(start, end);
         self.derivations.deliver_missing(self.program);
@@ -470,6 +420,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::event::SpanCounts;
 
     /// Emits a record for each start and its end. At a loss, it forgets a start whose end has not come.
     #[derive(Default)]

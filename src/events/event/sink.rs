@@ -42,6 +42,12 @@ pub trait Deliver {
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.lost(start, end))
     }
+    /// Reports that the thread `tid` exited at `time`, in ns. A replay of a part of a recording also reports earlier exits.
+    fn task_exited(&mut self, tid: i32, time: u64) {
+        if let Some(inner) = self.inner() {
+            inner.task_exited(tid, time);
+        }
+    }
     /// Reports a span that is missing because events were lost. Called only if [`Sink::counts_missing`] returns true.
     /// `record` looks like an open span, and its duration is the longest that the span can have had.
     fn missing(&mut self, event: usize, record: &[u8]) {

@@ -80,10 +80,17 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
             // The layout of dev_t inside the kernel (include/linux/kdev_t.h).
             format!("{}:{}", dev >> 20, dev & 0xf_ffff).into_bytes().into()
         }),
-        Field::text("op", "read, write, flush, discard, secure-erase, zone, or other", |span| {
-            operation(&span.begin()).as_bytes().into()
-        })
-        .one_of(|| texts(["read", "write", "flush", "discard", "secure-erase", "zone", "other"]), ""),
+        Field::text(
+            "op",
+            "read, write, flush, discard, secure-erase, write-zeroes, zone-append, another operation on zones, or other: one \
+             for which the kernel has no letter, before Linux 6.17 also write-zeroes and zone-append",
+            |span| {
+                let begin = span.begin();
+                let has_sectors = begin.int("nr_sector") != 0;
+                operation(begin.text("rwbs"), begin.size_of("rwbs"), has_sectors).as_bytes().into()
+            },
+        )
+        .one_of(|| texts(OPERATIONS), ""),
         Field::uint("sector", "its first sector, in units of 512 bytes", |span| largest(span).uint("sector")),
         Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
         Field::time_if_known(
@@ -256,19 +263,49 @@ fn without_flush(rwbs: &[u8]) -> &[u8] {
     rwbs.strip_prefix(b"F").unwrap_or(rwbs)
 }
 
+/// The names of operations, those of `enum req_op` in include/linux/blk_types.h.
+const OPERATIONS: [&str; 13] = [
+    "read",
+    "write",
+    "flush",
+    "discard",
+    "secure-erase",
+    "write-zeroes",
+    "zone-append",
+    "zone-reset",
+    "zone-reset-all",
+    "zone-open",
+    "zone-close",
+    "zone-finish",
+    "other",
+];
+
+/// The size of `rwbs` since the kernel has letters for zones (Linux 6.17).
+const RWBS_WITH_ZONES: usize = 10;
+
 /// Returns the name of the operation in `rwbs`, a text that `blk_fill_rwbs()` in kernel/trace/blktrace.c writes: an `F` if a
-/// flush comes first, a letter for the operation, then flags. A request to flush is a write without data with this `F`.
-fn operation(begin: &PartView<'_>) -> &'static str {
-    let rwbs = begin.text("rwbs");
-    if rwbs.starts_with(b"F") && begin.int("nr_sector") == 0 {
+/// flush comes first, letters for the operation, then flags. A request to flush is a write without data with this `F`.
+///
+/// `size` is the size of the field, and `has_sectors` is false for a request without sectors.
+fn operation(rwbs: &[u8], size: usize, has_sectors: bool) -> &'static str {
+    if rwbs.starts_with(b"F") && !has_sectors {
         return "flush";
     }
     match without_flush(rwbs) {
-        [b'D', b'E', ..] => "secure-erase",
-        [b'Z', ..] => "zone",
         [b'R', ..] => "read",
+        // Since Linux 6.19.
+        [b'W', b'Z', ..] => "write-zeroes",
         [b'W', ..] => "write",
+        [b'D', b'E', ..] => "secure-erase",
         [b'D', ..] => "discard",
+        [b'Z', b'A', ..] => "zone-append",
+        [b'Z', b'R', b'A', ..] => "zone-reset-all",
+        [b'Z', b'R', ..] => "zone-reset",
+        [b'Z', b'O', ..] => "zone-open",
+        [b'Z', b'C', ..] => "zone-close",
+        [b'Z', b'F', ..] => "zone-finish",
+        // `N` stands for all operations without letters. Of these, only write-zeroes have sectors.
+        [b'N', ..] if size >= RWBS_WITH_ZONES && has_sectors => "write-zeroes",
         _ => "other",
     }
 }
@@ -325,6 +362,31 @@ mod tests {
         }
         // A merged request has no completion. Without the events of merges, nobody knows which requests were merged.
         assert_eq!(missing(rows[1].0, &[START, ISSUE, COMPLETE]).1, 0);
+    }
+
+    #[test]
+    fn operations_have_the_names_of_the_kernel() {
+        for (rwbs, name) in [
+            ("RA", "read"),
+            ("WSM", "write"),
+            ("FWFS", "write"),
+            ("WZS", "write-zeroes"),
+            ("DS", "discard"),
+            ("DES", "secure-erase"),
+            ("ZAS", "zone-append"),
+            ("ZRS", "zone-reset"),
+            ("ZRAS", "zone-reset-all"),
+            ("ZOS", "zone-open"),
+            ("ZCS", "zone-close"),
+            ("ZFS", "zone-finish"),
+            ("NS", "write-zeroes"),
+        ] {
+            assert!(OPERATIONS.contains(&name));
+            assert_eq!(operation(rwbs.as_bytes(), 10, true), name, "{rwbs}");
+        }
+        assert_eq!([operation(b"FF", 10, false), operation(b"F", 8, false)], ["flush"; 2]);
+        // Before Linux 6.17, an append to a zone has no letters of its own either.
+        assert_eq!([operation(b"NS", 8, true), operation(b"N", 10, false)], ["other"; 2]);
     }
 
     /// Runs the source on samples of requests to `sector`: event, time in ms, number of sectors, and `rwbs`. Returns, for

@@ -45,6 +45,9 @@ pub struct SourceDefinition {
     /// long. If one of them stays open for long, its end was not delivered. For example, some kernels do not deliver an end
     /// in an interrupt of an idle task.
     pub ends_soon: Option<Kind>,
+    /// The names of the system calls from which no thread returns. Their spans, whose key is a thread and the number of a
+    /// call, end with the thread and are not delivered.
+    pub without_return: &'static [&'static str],
     /// A function that makes a filter for the kernel from the options. The filter only saves work: perf-prof filters the
     /// spans in any case.
     pub narrow: Option<Narrow>,
@@ -418,6 +421,7 @@ impl SourceDefinition {
         flags: &[],
         fields: &[],
         ends_soon: None,
+        without_return: &[],
         narrow: None,
     };
 

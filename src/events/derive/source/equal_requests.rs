@@ -118,6 +118,22 @@ fn a_request_does_not_take_the_end_of_one_for_its_sector_from_before_the_run() {
     }
 }
 
+/// An end that fits none of the open requests is from before the run, or of a part of a request.
+#[test]
+fn of_several_open_requests_none_is_dropped_for_an_end_that_fits_none() {
+    let open = |second| [(START, 1, 8, "R"), (ISSUE, 2, 8, "R"), (START, 3, second, "R"), (ISSUE, 4, second, "R")];
+    let ends = |second| [(COMPLETE, 5, 8, "WS"), (COMPLETE, 7, second, "R"), (COMPLETE, 9, 8, "R")];
+    let mut run = start(&EVENTS);
+    deliver(&mut run, &[&open(16)[..], &ends(16)].concat());
+    run.finish();
+    assert_eq!((spans(&run), run.counts()), (vec![(3, 7), (1, 9)], [2, 2, 0, 1]));
+    // Equal requests are both open until their own ends.
+    let mut run = start_selected("block-io/open/", &EVENTS);
+    deliver(&mut run, &[&open(8)[..], &ends(8)[..1]].concat());
+    run.finish();
+    assert_eq!((spans(&run), run.ambiguous()), (vec![(1, 0), (3, 0)], 0));
+}
+
 #[test]
 fn of_equal_requests_that_are_open_at_the_end_as_many_are_shown_as_there_are() {
     let all = [1, 3, 5].map(|us| [(START, us, 8, "R"), (ISSUE, us + 1, 8, "R")]).concat();

@@ -22,7 +22,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
         Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
     ],
-    task: SpanTask::OfBegin,
+    task: SpanTask::OfBeginOrKey,
     scope: Scope::Machine,
     fields: &[
         Field::text("comm", "name of the task", |span| match span.end() {

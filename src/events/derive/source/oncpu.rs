@@ -38,3 +38,37 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
     ],
     ..SourceDefinition::EMPTY
 };
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{made::*, offcpu::OFFCPU},
+        *,
+    };
+
+    const SWITCH: MadeEvent = MadeEvent {
+        name: "sched:sched_switch",
+        fields: &["int prev_pid", "int prev_state", "int next_pid", "char prev_comm[8]", "char next_comm[8]"],
+        print: "\"\"",
+    };
+
+    /// The kernel takes the ids of a task away while the task still runs, so its last samples have the ids -1.
+    #[test]
+    fn spans_of_a_task_that_has_exited_have_its_thread() {
+        let switch = |tid, time, fields| MadeSample { event: SWITCH.name, tid, cpu: 0, time, fields };
+        let samples = [
+            switch(0, 10, &[("prev_pid", 0), ("prev_state", 0), ("next_pid", 7)]),
+            switch(-1, 20, &[("prev_pid", 7), ("prev_state", 0), ("next_pid", 8)]),
+            switch(8, 30, &[("prev_pid", 8), ("prev_state", 1), ("next_pid", 7)]),
+            switch(-1, 40, &[("prev_pid", 7), ("prev_state", 0x80), ("next_pid", 0)]),
+        ];
+        for (source, spans) in [(&ONCPU, &[(10, 20, 7), (20, 30, 8), (30, 40, 7)][..]), (&OFFCPU, &[(20, 30, 7)])] {
+            let mut run = MadeRun::start(source, source.name, &[SWITCH]);
+            run.belongs(7, 5);
+            run.spans(&samples);
+            let found: Vec<_> = run.delivered.iter().map(|span| (span.begin, span.end, span.task.1)).collect();
+            assert_eq!(found, spans, "{}", source.name);
+            assert!(run.delivered.iter().all(|span| span.task.1 != 7 || span.task.0 == 5), "{}", source.name);
+        }
+    }
+}

@@ -15,8 +15,9 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     about: "a signal, from the time at which it was sent until it was delivered",
     example: "signal/name=SIGTERM|SIGKILL/",
     rules: &[
-        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). With other results, the kernel
-        // does not deliver the signal.
+        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). With other results, such as
+        // TRACE_SIGNAL_IGNORED, the kernel does not deliver the signal. It does deliver an ignored signal that is blocked
+        // when it is sent (`sig_ignored()` in kernel/signal.c), because the target may set a handler before it is unblocked.
         Rule::begin("signal:signal_generate", "pid+sig").when("sig < 32 && (result == 0 || result == 4)"),
         // Real-time signals are queued, so several signals with the same number may be pending.
         Rule::begin_another("signal:signal_generate", "pid+sig").when("sig >= 32 && (result == 0 || result == 4)"),
@@ -49,15 +50,19 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         Field::text("target_comm", "name of the process or thread that it is for", |span| {
             span.begin().text("comm").into()
         }),
-        Field::text("action", "`handler`, `default` or `ignored`; empty if it was not delivered", |span| {
-            let action = span.end().map(|end| end.uint("sa_handler"));
-            match action {
-                None => b"".into(),
-                Some(0) => b"default".into(),
-                Some(1) => b"ignored".into(),
-                Some(_) => b"handler".into(),
-            }
-        })
+        Field::text(
+            "action",
+            "`handler`, `default`, or `ignored` if it was blocked before; empty if it was not delivered",
+            |span| {
+                let action = span.end().map(|end| end.uint("sa_handler"));
+                match action {
+                    None => b"".into(),
+                    Some(0) => b"default".into(),
+                    Some(1) => b"ignored".into(),
+                    Some(_) => b"handler".into(),
+                }
+            },
+        )
         .one_of(|| texts(["handler", "default", "ignored"]), ""),
         Field::time("waited", "ns until it was delivered", |span| span.duration()),
     ],

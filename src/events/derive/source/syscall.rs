@@ -73,6 +73,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(system_calls::error_names()), "errno_")
         .is(SpanOrigin::Error("ret")),
     ],
+    without_return: &["exit", "exit_group"],
     narrow: Some(narrow),
     ..SourceDefinition::EMPTY
 };

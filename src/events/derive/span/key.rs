@@ -44,6 +44,12 @@ pub enum Key {
 }
 
 impl Key {
+    /// Returns a key of two numbers.
+    #[inline]
+    pub fn two(one: u64, two: u64) -> Key {
+        Key::Two([one as u32, (one >> 32) as u32, two as u32, (two >> 32) as u32])
+    }
+
     /// Returns the hash of the key. Ignores the variant, because all keys of a span have the same variant.
     #[inline]
     pub fn hash(&self) -> u64 {
@@ -138,8 +144,7 @@ impl KeyPlan {
         match self.0.as_slice() {
             [one] if !one.is_text() => *key = Key::One(one.number(layout, record)?),
             [one, two] if !one.is_text() && !two.is_text() => {
-                let (one, two) = (one.number(layout, record)?, two.number(layout, record)?);
-                *key = Key::Two([one as u32, (one >> 32) as u32, two as u32, (two >> 32) as u32]);
+                *key = Key::two(one.number(layout, record)?, two.number(layout, record)?);
             }
             parts => {
                 let mut bytes = Vec::with_capacity(32);

@@ -90,9 +90,13 @@ pub enum SpanTask {
     Interrupted,
     /// The task in which the span began.
     OfBegin,
+    /// The task in which the span began. If this task had exited by then, the thread whose id is the first number of the
+    /// key: the sample of a task that has exited has the ids -1 (`perf_event_pid_type()` in kernel/events/core.c).
+    OfBeginOrKey,
     /// The thread whose id is the first number of the key. `_pid` is -1 if the process of the thread is unknown.
     OfKey,
-    /// For an ended span, the task in which it ended. For an open span, the thread whose id is the first number of the key.
+    /// For an ended span, the task in which it ended. For an open span, and if this task had exited by then, the thread whose
+    /// id is the first number of the key.
     OfEndOrKey,
     /// The task in which a kept sample of the tracepoint with this name happened. If the span has kept no such sample, or
     /// if the sample happened in an interrupt: the task in which the span ended.
@@ -264,14 +268,16 @@ impl SpanFormat {
 
     /// Returns the process and the thread that a span belongs to.
     fn task(&self, view: &SpanView<'_>) -> (i32, i32) {
+        let or_key = |part: Option<PartView<'_>>| match part {
+            Some(part) if part.tid() >= 0 => (part.pid(), part.tid()),
+            _ => view.task(view.key(0) as i32),
+        };
         match self.task {
             SpanTask::OfEnd | SpanTask::Interrupted => (view.last().pid(), view.last().tid()),
             SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
             SpanTask::OfKey => view.task(view.key(0) as i32),
-            SpanTask::OfEndOrKey => match view.end() {
-                Some(end) => (end.pid(), end.tid()),
-                None => view.task(view.key(0) as i32),
-            },
+            SpanTask::OfBeginOrKey => or_key(Some(view.begin())),
+            SpanTask::OfEndOrKey => or_key(view.end()),
             SpanTask::OfNoted(name) => {
                 let task = view.noted_in_task(name).unwrap_or_else(|| view.last());
                 (task.pid(), task.tid())
@@ -284,7 +290,6 @@ impl SpanFormat {
     pub fn thread(&self, span: &SpanSamples<'_>) -> i32 {
         let view = self.view(span, None);
         match self.task {
-            SpanTask::OfEndOrKey if span.end.is_none() => view.key(0) as i32,
             SpanTask::OfKey => view.key(0) as i32,
             _ => self.task(&view).1,
         }

@@ -241,6 +241,12 @@ impl<'a> PartView<'a> {
         if let Some(Value::Str(text)) = self.value(field) { Some(text) } else { None }
     }
 
+    /// Returns the size of a field in bytes; 0 if the event has no such field.
+    pub fn size_of(&self, field: &str) -> usize {
+        let format = self.event.and_then(|event| event.format.tracepoint());
+        format.and_then(|format| format.field(field)).map_or(0, |field| field.size)
+    }
+
     /// Returns the bytes of an array field. Empty if the event has no such field.
     pub fn bytes(&self, field: &str) -> &'a [u8] {
         if let Some(Value::Bytes(bytes)) = self.value(field) { bytes } else { &[] }

@@ -107,7 +107,7 @@ impl<'a> SpanReader<'a> {
                 let [process, thread] = of(self.end.1)?;
                 Ok(LoweredTask { process: Some(process), thread })
             }
-            SpanTask::OfBegin => {
+            SpanTask::OfBegin | SpanTask::OfBeginOrKey => {
                 let [process, thread] = of(self.only_begin()?.1)?;
                 let (process, thread) = (self.keep_number(process)?, self.keep_number(thread)?);
                 Ok(LoweredTask { process: Some(process), thread })

@@ -223,7 +223,7 @@ impl Pump {
             return room_changed(record, program);
         }
         let was_losing = self.is_losing(ring);
-        self.side_band(ring, (self.parse)(record), time);
+        self.side_band(ring, (self.parse)(record), time, program);
         if !was_losing && self.is_losing(ring) {
             program.loss_begins().map_break(BreakReason::Stop)?;
         }
@@ -316,7 +316,7 @@ impl Pump {
         let rings = self.rings.len();
         let (ring, time) = replay_state.ring_and_time(record, rings);
         if !replay_state.add_loss_count(record, ring) {
-            self.side_band(ring, Record::parse(record), time);
+            self.side_band(ring, Record::parse(record), time, program);
         }
         if !self.has_unreported_losses || time == 0 {
             return ControlFlow::Continue(());
@@ -478,7 +478,7 @@ impl Pump {
     }
 
     #[cold]
-    fn side_band(&mut self, ring: usize, record: Record<'_>, time: u64) {
+    fn side_band(&mut self, ring: usize, record: Record<'_>, time: u64, program: &mut dyn Deliver) {
         match record {
             Record::Lost { lost } => self.lost(ring, lost),
             Record::Comm { pid, tid, comm, exec } => {
@@ -496,6 +496,7 @@ impl Pump {
             }
             Record::Exit { pid, tid } => {
                 self.context.with_tasks(|tasks| tasks.exited(tid as i32));
+                program.task_exited(tid as i32, time);
                 if pid == tid {
                     self.context.program_ended(pid, |symbols| symbols.processes().exited(pid, time));
                 }

@@ -87,7 +87,7 @@ impl Engine {
         emit: &mut dyn FnMut(&[u8]) -> Flow,
     ) -> Flow {
         let time = self.format.inputs[input].layout.time(record).unwrap_or(0);
-        let open = self.open.places(key).take(2).count();
+        let open = self.open.places(key).take(MOST + 1).count();
         if open == 0 {
             self.end_unknown(key, time);
             return Flow::Continue(());
@@ -95,8 +95,8 @@ impl Engine {
         let is_unclear = self.open.is_unclear(key);
         let is_met = |engine: &Engine, place| after.is_none_or(|after| engine.view_at(place, after));
         let best = match self.candidates(belongs, key, (input, record)) {
-            // The end of a span from before the run. While events are lost, what the open span lacks may be lost too.
-            Candidates::None if open == 1 && !is_unclear && self.lossy_rings == 0 => {
+            // The end of a span from before the run. While events are lost, what the open spans lack may be lost too.
+            Candidates::None if open <= MOST && !is_unclear && self.lossy_rings == 0 => {
                 self.end_unknown(key, time);
                 return Flow::Continue(());
             }

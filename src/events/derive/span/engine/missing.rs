@@ -77,13 +77,18 @@ impl Engine {
             open.insert(thread, key.clone());
         }
         let Some(other) = other else { return };
-        let inputs = &self.format.inputs;
-        let is_earlier = |begin: OpenSpan<&[u8]>| inputs[begin.input].layout.time(begin.split().0) <= Some(time);
-        let Some(begin) = self.open.close_if(&other, is_earlier) else { return };
+        let Some(begin) = self.close_begun_until(&other, time) else { return };
         self.counts.add_dropped(1);
         self.counts.add_lost(1);
         self.add_gap_of(other.numbers(), &begin, time);
         self.count_missing([MissingSpan { key: other, begin, until: time }]);
+    }
+
+    /// Closes the open span with this key, unless it began after `time`.
+    pub(super) fn close_begun_until(&mut self, key: &Key, time: u64) -> Option<OpenSpan<Box<[u8]>>> {
+        let inputs = &self.format.inputs;
+        let is_earlier = |begin: OpenSpan<&[u8]>| inputs[begin.input].layout.time(begin.split().0) <= Some(time);
+        self.open.close_if(key, is_earlier)
     }
 
     /// Returns the key of a span among the dropped spans: the thread alone, if a thread has one span at a time.

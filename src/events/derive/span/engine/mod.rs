@@ -1,6 +1,7 @@
 //! A span during a run: receives the samples that begin and end spans, and delivers the spans.
 
 mod concurrent;
+mod exited;
 mod flushes;
 mod missing;
 
@@ -507,6 +508,10 @@ impl Derivation for Engine {
         self.scheduler.clear();
         self.flushes.lost();
         self.runs.iter_mut().for_each(Runs::clear);
+    }
+
+    fn task_exited(&mut self, tid: i32, time: u64) {
+        self.drop_calls_of_exited(tid, time);
     }
 
     fn keep_missing(&mut self) {
