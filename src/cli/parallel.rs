@@ -325,8 +325,7 @@ fn classify_messages(messages: &Path) -> io::Result<MessageContent> {
     })
 }
 
-/// Returns the times and CPUs of a recording. The times and CPUs come from the header of the recording if possible,
-/// otherwise from all of its records.
+/// Returns the times and CPUs of a recording.
 fn read_extent(path: &Path, limits: &ReadLimits) -> anyhow::Result<RecordingExtent> {
     let mut recording = open::open(path, limits)?;
     let Some((start, end)) = recording.times()? else {

@@ -3,6 +3,9 @@
 
 use std::io;
 
+/// What helps if the end of a file is missing.
+pub(crate) const RENEW: &str = "copy it again, or record again";
+
 /// The reason why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfDataError {
@@ -35,7 +38,7 @@ pub enum PerfDataError {
         name: String,
     },
     /// The file ends in the middle of its header, or in the middle of one of the header's lists.
-    #[error("{name} is cut off: its {part} is incomplete")]
+    #[error("{name} is cut off: its {part} is incomplete; {RENEW}")]
     CutOff {
         /// The name of the file.
         name: String,
@@ -100,6 +103,11 @@ impl PerfDataError {
     }
 }
 
+/// Returns the warning about a file whose records should be `size` bytes long.
+pub(crate) fn cut_off(name: &str, size: u64) -> String {
+    format!("{name} is cut off: its records should be {size} bytes long; {RENEW}")
+}
+
 /// Returns the warning about records whose headers contain another type than the recorder wrote. `count` is the number
 /// of these records.
 pub(crate) fn wrong_types(name: &str, count: u64) -> String {
@@ -110,6 +118,15 @@ pub(crate) fn wrong_types(name: &str, count: u64) -> String {
 /// samples.
 pub(crate) fn short_samples(name: &str, count: u64) -> String {
     format!("{name} is damaged: {} shorter than the format of the event says", counted(count, "sample"))
+}
+
+/// Returns the warning about samples whose time is wrong, because the events were off by then. `count` is the number of
+/// these samples.
+pub(crate) fn late_samples(name: &str, count: u64) -> String {
+    format!(
+        "{name} is damaged: {} left out, because the time in it is after the end of the recording",
+        counted(count, "sample")
+    )
 }
 
 fn counted(count: u64, what: &str) -> String {

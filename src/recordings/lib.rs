@@ -18,7 +18,7 @@
 //! * where `--jobs` divides a recording: `index/shards.rs`
 //! * whose recordings are read, and how much memory this may take: `limits.rs`; the memory is checked in
 //!   `order/merge.rs` (records) and `format/` (descriptions)
-//! * how a recording is opened, also if it was cut off or not finished: `recording.rs`
+//! * how a recording is opened, also if it was cut off or not finished: `recording.rs`; where its records are: `parts.rs`
 //! * the messages about damaged files: `error.rs`
 //! * records about tasks that already ran: `write/synthesis.rs` (their bytes); reading these tasks from the machine:
 //!   `recorder/existing_state.rs` in the crate `session`
@@ -30,6 +30,7 @@ pub mod index;
 mod input;
 mod limits;
 mod order;
+mod parts;
 mod recording;
 mod select;
 mod source;
@@ -55,4 +56,4 @@ pub use input::random_access::Input;
 pub use limits::{Owner, ReadLimits};
 pub use recording::{RecordedEvent, Recording};
 pub use select::{Gaps, Selection, Wanted};
-pub use source::{Progress, Replay, ring_of};
+pub use source::{DamagedSamples, Progress, Replay, ring_of};

@@ -17,7 +17,7 @@ use perf_prof_format::{
 use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
-    error::{PerfDataError, wrong_types},
+    error::{PerfDataError, cut_off, wrong_types},
     format::{
         attr::Attr,
         bytes::ByteOrder,
@@ -31,7 +31,7 @@ use super::{
     },
     index::{
         blocks::{self, BlockIndex, IndexInput, Indexed},
-        compressed::{self, CompressedIndex},
+        compressed,
         side_band::ROOM,
         trailer::StoredIndex,
     },
@@ -44,8 +44,10 @@ use super::{
     order::{
         block_stream::ReplayContext,
         gaps::{FoundGaps, Gap},
+        rounds::Ending,
         sequential::Arrival,
     },
+    parts::{Data, Part, Stored},
     select::Selection,
     source::Replay,
 };
@@ -99,88 +101,16 @@ pub struct Recording {
     pub warnings: Vec<String>,
     /// True if some of the warnings in `warnings` say that records are missing.
     pub lacks_records: bool,
+    /// How the recording ended.
+    pub(crate) ending: Ending,
     /// The gap of rings whose files are missing: the whole time.
     pub(crate) missing_rings: Option<Gap>,
     layouts: Arc<Layouts>,
     /// The limit for the memory that reading the records takes.
     pub(crate) limit: MemoryLimit,
-    /// The stored block indexes of files that were not opened yet, and the block devices.
+    /// The stored block indexes of files that were not opened yet, the block devices, and the time of the end.
     blocks: StoredIndex,
     data: Data,
-}
-
-/// The location of a recording's records.
-pub(crate) enum Data {
-    /// In sections of files.
-    Parts(Vec<Part>),
-    /// In a stream that starts with records about the events and the machine. [`Stored`] is set if the stream was saved
-    /// in a file.
-    Stream(RecordReader, Arrival, Option<Stored>),
-}
-
-/// The records of a stream that was saved in a file. Unlike the records of a pipe, they can be read more than once.
-#[derive(Clone)]
-pub(crate) struct Stored {
-    pub input: Arc<dyn Input>,
-    section: Section,
-    /// The index that was made by decompressing all records once. `None` if the records have not been decompressed yet.
-    pub unpacked: Option<CompressedIndex>,
-}
-
-/// A section with records in a file.
-#[derive(Clone)]
-pub(crate) struct Part {
-    pub name: String,
-    pub input: Arc<dyn Input>,
-    pub section: Section,
-    /// The result of indexing the section. `None` if the section was not indexed yet.
-    pub indexed: Option<Indexed>,
-    /// The block index that is stored in the recording, without side-band records. `None` if the recording contains no
-    /// index, or if `indexed` is already set.
-    stored: Option<BlockIndex>,
-    /// The index that was made by decompressing all records once. `None` if the section is not compressed, or if its
-    /// records have not been decompressed yet.
-    pub unpacked: Option<CompressedIndex>,
-}
-
-impl Part {
-    /// Returns the block index of the part's records, if it is known. Returns `None` if some records are compressed.
-    pub fn index(&self) -> Option<&Arc<BlockIndex>> {
-        match &self.indexed {
-            Some(Indexed::Plain(index)) => Some(index),
-            Some(Indexed::Compressed) | None => None,
-        }
-    }
-
-    /// Returns the block index of the part's samples, if it is known. Unlike [`Part::index`], this method also returns
-    /// the index of compressed records.
-    fn samples(&self) -> Option<&Arc<BlockIndex>> {
-        self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
-    }
-
-    /// Uses the index that is stored in the recording, without reading the records.
-    fn use_stored_index(&mut self) {
-        if let Some(index) = self.stored.take() {
-            self.indexed.get_or_insert(Indexed::Plain(Arc::new(index)));
-        }
-    }
-
-    /// Drops the side-band records that are kept in memory, unless the index is shared.
-    fn forget_side_band(&mut self) {
-        let plain = match &mut self.indexed {
-            Some(Indexed::Plain(index)) => Some(index),
-            Some(Indexed::Compressed) | None => None,
-        };
-        let runs = self.unpacked.as_mut().and_then(|unpacked| unpacked.runs.as_mut());
-        for index in plain.into_iter().chain(runs).filter_map(Arc::get_mut) {
-            index.side_band.forget();
-        }
-    }
-
-    /// Returns the blocks that can be read independently of each other, if they are known.
-    pub fn runs(&self) -> Option<&Arc<BlockIndex>> {
-        self.index().or(self.unpacked.as_ref().and_then(|unpacked| unpacked.runs.as_ref()))
-    }
 }
 
 impl Recording {
@@ -232,8 +162,14 @@ impl Recording {
             for (number, file) in &files {
                 let (input, name) = (open_part(file)?, file.display().to_string());
                 let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
-                let section = Section { offset: 0, size };
-                let stored = recording.blocks.take_matching(*number, section);
+                let recorded = recording.blocks.size(*number).unwrap_or(size);
+                if size < recorded {
+                    recording.warnings.push(cut_off(&name, recorded));
+                    recording.lacks_records = true;
+                }
+                let section = Section { offset: 0, size: size.max(recorded) };
+                // The index of a file that was cut off is not used: a warning about each missing block would say no more.
+                let stored = recording.blocks.take_matching(*number, Section { size, ..section });
                 parts.push(Part { name, input: Arc::new(input), section, indexed: None, stored, unpacked: None });
             }
         }
@@ -281,15 +217,18 @@ impl Recording {
             ));
         }
         let mut blocks = StoredIndex::default();
-        if header.data.size == 0 {
+        let ending = if header.data.size == 0 { Ending::Killed } else { Ending::Finished };
+        if ending == Ending::Killed {
             // The recorder never wrote the size of the records. All bytes after the header are records.
             header.data.size = size.saturating_sub(header.data.offset);
         } else {
             blocks = StoredIndex::read(&*input, header.order, &described_within).map_err(io)?;
+            // The index has a checksum, and the times of all samples.
+            features.sample_time = blocks.sampled().or(features.sample_time);
         }
         let is_cut_off = header.data.offset.saturating_add(header.data.size) > size;
         if is_cut_off {
-            warnings.push(format!("{name} is cut off: its records should be {} bytes long", header.data.size));
+            warnings.push(cut_off(name, header.data.size));
         }
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
@@ -304,7 +243,7 @@ impl Recording {
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = PipeDescription { attrs, features, kernel, aux, rings_of, warnings };
         let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
-        Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ..recording })
+        Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ending, ..recording })
     }
 
     /// Opens a recording that comes through a pipe, and reads the records at its start that describe it.
@@ -381,12 +320,24 @@ impl Recording {
             rings_of,
             warnings,
             lacks_records: false,
+            ending: Ending::Finished,
             missing_rings: None,
             layouts,
             limit,
             blocks,
             data,
         }
+    }
+
+    /// Returns when the events were turned off. Only files of `perf-prof record` say it.
+    pub fn end(&self) -> Option<u64> {
+        self.blocks.end
+    }
+
+    /// Returns the latest time that a sample can have. `None` if it is not known: only files of `perf-prof record` say it.
+    pub fn last_possible_time(&self) -> Option<u64> {
+        let end = self.end()?;
+        Some(self.features.sample_time.map_or(end, |(_, last)| last.max(end)))
     }
 
     /// Returns how many hardware queues the block devices of the recorded machine had, by their device numbers in
@@ -410,6 +361,11 @@ impl Recording {
         self.rings_of == RingsOf::Cpus && (1..online).contains(&event.ids.len())
     }
 
+    /// Returns whether perf-prof made the recording.
+    fn is_own(&self) -> bool {
+        self.features.version.as_ref().is_some_and(|version| version.starts_with("perf-prof "))
+    }
+
     /// Returns whether the recording contains counts instead of samples. In a recording of `perf stat record`, the
     /// sample format of the events contains only the id of the event, or nothing if the recording was written to a
     /// pipe.
@@ -427,9 +383,10 @@ impl Recording {
     /// Like [`Recording::index`], but keeps at most `room` bytes of side-band records in memory.
     fn index_keeping(&mut self, room: usize) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
         let Data::Parts(parts) = &mut self.data else { return Ok(vec![None]) };
-        let (order, layouts, room) = (self.order, &self.layouts, room / parts.len().max(1));
+        let (order, layouts, ending) = (self.order, &self.layouts, self.ending);
+        let room = room / parts.len().max(1);
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
-            let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room };
+            let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room, ending };
             let recorded = part.stored.as_ref().map_or(0, BlockIndex::sample_count);
             let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
             let warnings_before = self.warnings.len();
@@ -456,8 +413,9 @@ impl Recording {
     pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
         self.index()?;
         let (order, layouts, memory) = (self.order, &self.layouts, self.limit.bytes() / 4);
+        let ending = self.ending;
         let look = |name: &str, input: &Arc<dyn Input>, section: Section, room| {
-            compressed::index(compressed::Source { input, name, order, layouts, room, memory }, section)
+            compressed::index(compressed::Source { input, name, order, layouts, room, memory, ending }, section)
         };
         match &mut self.data {
             Data::Stream(_, _, None) => Ok(Vec::new()),
@@ -475,26 +433,35 @@ impl Recording {
         }
     }
 
-    /// Returns the times of the first and the last sample. If the recording does not state these times, finds them in
-    /// the records, and decompresses the records if necessary. Returns `None` if there are no samples, and for a pipe
-    /// that does not state these times.
+    /// Returns the times of the first and the last sample. Reads the records to find them, and decompresses the records
+    /// if necessary, unless perf-prof stored these times. Returns `None` if there are no samples, and for a pipe that does
+    /// not state these times.
     pub fn times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
-        if let Some(times) = self.features.sample_time {
+        if let Some(times) = self.stored_times() {
             return Ok(Some(times));
         }
-        Ok(spanned(self.unpacked_index()?))
+        Ok(spanned(self.unpacked_index()?).or(self.features.sample_time))
     }
 
-    /// Like [`Recording::times`], but decompresses nothing. Returns `None` if decompression would be necessary, or if
-    /// there are no samples.
+    /// Like [`Recording::times`], but decompresses nothing. Returns what the recording states if decompression would be
+    /// necessary.
     pub fn known_times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
-        if let Some(times) = self.features.sample_time {
+        if let Some(times) = self.stored_times() {
             return Ok(Some(times));
         }
         self.index()?;
-        let Data::Parts(parts) = &self.data else { return Ok(None) };
-        let known: Option<Vec<_>> = parts.iter().map(|part| part.samples().cloned()).collect();
-        Ok(known.and_then(spanned))
+        let known: Option<Vec<_>> = match &self.data {
+            Data::Parts(parts) => parts.iter().map(|part| part.samples().cloned()).collect(),
+            Data::Stream(..) => None,
+        };
+        Ok(known.and_then(spanned).or(self.features.sample_time))
+    }
+
+    /// Returns the times of the first and the last sample, as perf-prof stored them. Those that perf stored may be wrong:
+    /// it reads the records again to find them (`process_buildids()` in `tools/perf/builtin-record.c`), and if it cannot
+    /// process one of them, the samples after that record do not count.
+    fn stored_times(&self) -> Option<(u64, u64)> {
+        self.features.sample_time.filter(|_| self.is_own())
     }
 
     /// Starts a replay of the selected records, in time order.

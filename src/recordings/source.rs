@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc, time::Instant};
 use perf_prof_format::record::{Batch, Ended, LossCounts, OtherRecords, Source, Wait};
 
 use super::{
-    error::{PerfDataError, short_samples},
+    error::{PerfDataError, late_samples, short_samples},
     format::bytes::ByteOrder,
     index::{
         blocks::{BLOCK, BlockIndex},
@@ -20,9 +20,11 @@ use super::{
         gaps::{Gap, GapStream},
         merge::{self, Merger, ReleaseTime},
         read_ahead::Batches,
+        rounds::Ending,
         sequential::{Arrival, SequentialStream},
     },
-    recording::{Data, Part, Recording, Stored},
+    parts::{Data, Part, Stored},
+    recording::Recording,
     select::Gaps,
 };
 
@@ -41,6 +43,15 @@ pub struct Progress {
     pub done: u64,
     /// The number of bytes of the recording that the whole replay reads; 0 if it is unknown.
     pub total: u64,
+}
+
+/// How many samples of a replay are damaged. The reader of the replay counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamagedSamples {
+    /// The samples of tracepoints that end before their last field.
+    pub short: u64,
+    /// The samples that are later than [`Recording::last_possible_time`].
+    pub late: u64,
 }
 
 /// A replay of a recording.
@@ -70,6 +81,7 @@ struct StreamOpener {
     memory: usize,
     /// The number of bytes to read ahead.
     most_ahead: usize,
+    ending: Ending,
     opened: Streams,
     gaps: Vec<Arc<Vec<Gap>>>,
 }
@@ -129,7 +141,7 @@ impl StreamOpener {
                 self.add_indexed(input, name, index, setup)?;
                 continue;
             }
-            self.opened.total += section.size;
+            self.opened.total = self.opened.total.saturating_add(section.size);
             let records = RecordReader::new(&name, self.order, Box::new(FileFeed::new(input, section)));
             self.opened.streams.push(Box::new(SequentialStream::new(records, Arrival::Stored, ahead, setup)));
         }
@@ -156,7 +168,8 @@ impl StreamOpener {
     fn setup(&self, number: usize, count: usize, memory: usize) -> StreamSetup {
         let numbers =
             Numbers { first: self.before + number as u32, stride: merge::stride(count + self.before as usize) };
-        StreamSetup { context: self.context.clone(), numbers, warnings: self.warnings.clone(), memory }
+        let (context, warnings, ending) = (self.context.clone(), self.warnings.clone(), self.ending);
+        StreamSetup { context, numbers, warnings, memory, ending }
     }
 }
 
@@ -182,6 +195,7 @@ impl Replay {
             order,
             memory: share,
             most_ahead: AHEAD.min(share),
+            ending: recording.ending,
             opened: Streams { streams: Vec::new(), total: 0, release: ReleaseTime::InRounds },
             gaps: recording.missing_rings.map(|gap| Arc::new(vec![gap])).into_iter().collect(),
         };
@@ -215,10 +229,13 @@ impl Replay {
         own.map(|(_, warning)| warning).collect()
     }
 
-    /// Adds a warning about samples of tracepoints that end before their last field. `count` is the number of these
-    /// samples.
-    pub fn found_short_samples(&self, count: u64) {
-        self.warnings.add_damage(FoundBy::OneReader, short_samples(&self.name, count));
+    /// Adds warnings about damaged samples.
+    pub fn found_damage(&self, DamagedSamples { short, late }: DamagedSamples) {
+        for (count, warning) in [(short, short_samples as fn(&str, u64) -> String), (late, late_samples)] {
+            if count != 0 {
+                self.warnings.add_damage(FoundBy::OneReader, warning(&self.name, count));
+            }
+        }
     }
 
     /// Returns whether records are known to be missing so far, because the recording is damaged or cut off.

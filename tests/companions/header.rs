@@ -1,6 +1,12 @@
 //! Compares the headers that perf-prof prints with the headers that the real `perf report --header-only` prints.
 
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use perf_prof_format::abi::perf_data::HEADER_SAMPLE_TIME;
 
 use crate::harness::{
     machine::{Need, needs},
@@ -28,7 +34,7 @@ fn the_times_of_a_recording_are_in_its_header() {
         &["--threads", "-e", "cpu-clock"],
     ];
     let command = ["-a", "--", "sleep", "0.1"];
-    type Recorder = fn(&std::path::Path, &[&str]);
+    type Recorder = fn(&Path, &[&str]);
     let recorders: [(&str, Recorder); 2] = [("perf", record), ("ours", |path, args| record_here(path, args))];
     for (recorder, record) in recorders {
         for (at, args) in kinds.iter().enumerate() {
@@ -78,6 +84,50 @@ fn the_times_of_a_recording_are_in_its_header() {
             assert!(lines(&format!("{last},")) >= 1 && lines(&format!(",{first}")) >= 1, "{args:?}");
         }
     }
+}
+
+/// perf finds these times in a pass over its records, and stores those of the first part if the pass fails.
+#[test]
+fn the_times_of_a_recording_are_those_of_its_samples_if_perf_stored_others() {
+    needs([Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
+    let header = ours(&["report", "--header-only"], &path);
+    let all = ours(&["script", "-F", "time"], &path);
+    let top = |time: &[&str]| {
+        let args = [&["top", "sched:sched_switch", "--by", "comm"], time].concat();
+        printed(&perf_prof(&args).arg("--input").arg(&path).output().unwrap())
+    };
+    let rates = top(&[]);
+    let [first, _] = stored_times(&path);
+    change_stored_times(&path, [first, first + 1_000_000]);
+    assert_eq!(ours(&["script", "-F", "time", "--time", "0%-100%"], &path), all);
+    assert_eq!((top(&[]), top(&["--time", "0%-100%"])), (rates.clone(), rates));
+    for name in ["time of first sample", "time of last sample", "sample duration"] {
+        let now = ours(&["report", "--header-only"], &path);
+        assert_eq!(value(&now, name), value(&header, name), "{name}");
+    }
+}
+
+/// Returns where the feature section with the times of the first and the last sample is in a file.
+fn place_of_times(file: &[u8]) -> usize {
+    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap());
+    let before = (word(72) & ((1 << HEADER_SAMPLE_TIME) - 1)).count_ones() as usize;
+    word((word(40) + word(48)) as usize + 16 * before) as usize
+}
+
+fn stored_times(path: &Path) -> [u64; 2] {
+    let file = fs::read(path).unwrap();
+    let at = place_of_times(&file);
+    [at, at + 8].map(|at| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()))
+}
+
+fn change_stored_times(path: &Path, times: [u64; 2]) {
+    let mut file = fs::read(path).unwrap();
+    let at = place_of_times(&file);
+    file[at..at + 16].copy_from_slice(times.map(u64::to_ne_bytes).as_flattened());
+    fs::write(path, file).unwrap();
 }
 
 /// The header of a pipe contains no times. If the data of a pipe is in a file, the times are read from the samples.

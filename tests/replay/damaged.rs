@@ -7,12 +7,16 @@ use std::{
     process::{Command, Stdio},
 };
 
-use perf_prof_format::abi::perf_data::PERF_RECORD_COMPRESSED;
+use perf_prof_format::{
+    abi::{PERF_RECORD_SAMPLE, perf_data::PERF_RECORD_COMPRESSED},
+    record::{Records, record_type},
+};
+use perf_prof_recordings::Recording;
 
 use super::made::{FOREIGN, Maker, NATIVE};
 use crate::harness::{
     machine::{Need, needs},
-    recording::{Folder, LIST, python, record},
+    recording::{Folder, LIST, python, record, record_here},
     run::{stdout, tested_program},
     wait,
 };
@@ -90,6 +94,48 @@ fn truncated_at_every_byte() {
         scope.spawn(file);
         scope.spawn(pipe);
     });
+}
+
+/// Copies that were not finished, or copies onto a full disk.
+#[test]
+fn a_message_about_a_cut_file_of_perf_names_the_file_the_cause_and_the_way_out() {
+    needs([Need::Perf]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record(&path, &["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
+    let file = fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (attrs, data, size) = (word(24), word(40), word(48));
+    let sections = word(data + size);
+    let lost = "the names and fields of tracepoints are not known";
+    for (cut, cause) in [
+        (8, "its header is incomplete"),
+        (100, "its header is incomplete"),
+        (attrs - 4, "its list of events is incomplete"),
+        (attrs + 20, "its list of events is incomplete"),
+        (data, "its records should be"),
+        (data + size / 2, "its records should be"),
+        (data + size - 8, "its records should be"),
+        (data + size, lost),
+        (data + size + 8, lost),
+        (sections, lost),
+        (sections + 100, lost),
+    ] {
+        let path = folder.write("cut.data", &file[..cut]);
+        let name = path.to_str().unwrap();
+        for command in [&["script"][..], &["report"], &["evlist"]] {
+            let Ran { said, .. } = run(command, &path);
+            let is_told = |line: &str| {
+                line.contains(name) && line.contains(cause) && line.ends_with("copy it again, or record again")
+            };
+            assert!(said.lines().any(is_told), "{command:?} {cut}: {said}");
+            assert_eq!(said.matches("outside the file").count(), usize::from(cut >= sections), "{cut}: {said}");
+        }
+        // An event that is named has no name in such a file.
+        let top = Command::new(tested_program()).args(["top", "sched:sched_switch", "--input", name]).output().unwrap();
+        let said = String::from_utf8_lossy(&top.stderr);
+        assert!(top.status.code() == Some(1) && said.contains("copy it again, or record again"), "{cut}: {said}");
+    }
 }
 
 #[test]
@@ -315,6 +361,66 @@ fn a_pipe_that_ends_within_a_record_is_reported() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("the input is cut off"), "{said}");
 }
+
+/// perf-prof stores when the events were turned off.
+#[test]
+fn a_sample_from_after_the_end_is_left_out_and_does_not_make_the_recording_longer() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record_here(&path, &["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
+    let mut bytes = fs::read(&path).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (mut at, end, mut times) = (word(40), word(40) + word(48), Vec::new());
+    for record in Records::new(&bytes[at..end]) {
+        if record_type(record) == PERF_RECORD_SAMPLE {
+            let time = recording.layouts().time(record).unwrap().to_ne_bytes();
+            times.push(at + record.windows(8).position(|bytes| bytes == time).unwrap());
+        }
+        at += record.len();
+    }
+    let flipped = times[times.len() / 2];
+    bytes[flipped + 6] ^= 1 << 4;
+    let damaged = folder.write("damaged.data", &bytes);
+    let warning =
+        "damaged.data is damaged: 1 sample is left out, because the time in it is after the end of the recording";
+    let ran = script(&damaged);
+    assert!(ran.status == 0 && ran.said.contains(warning), "{}", ran.said);
+    assert_eq!(events(&ran), times.len() - 1, "{}", ran.said);
+    let length = |path: &Path| {
+        let args = ["top", "sched:sched_switch", "--by", "_event", "--json", "--input"];
+        let output = Command::new(tested_program()).args(args).arg(path).output().unwrap();
+        let total: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        total["seconds"].as_f64().unwrap()
+    };
+    let (before, after) = (length(&path), length(&damaged));
+    assert!((0.99..1.01).contains(&(after / before)), "{before} s, {after} s");
+    // Intervals end where the recording does, and each process of `--jobs` warns about its own part.
+    for shares in [&[][..], &["--jobs", "2"]] {
+        let list = folder.write("count.py", COUNT.as_bytes());
+        let args = [&["--input", damaged.to_str().unwrap(), "-i", "10"], shares, &[list.to_str().unwrap()]].concat();
+        let output = python(&args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches(warning).count(), 1, "{shares:?}: {said}");
+        assert_eq!(stdout(&output).trim(), (times.len() - 1).to_string(), "{shares:?}");
+    }
+}
+
+/// Prints the number of samples.
+const COUNT: &str = "
+from collections import Counter
+from perf_prof import Parts
+
+parts = Parts(total=Counter())
+__partial__, __merge__ = parts.partial, parts.merge
+
+def sched__sched_switch(event):
+    parts._total['samples'] += 1
+
+def __exit__():
+    print(parts._total['samples'])
+";
 
 /// The index in a recording of perf-prof was stored before the damage, so perf-prof compares the records with the
 /// index.

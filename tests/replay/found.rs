@@ -2,8 +2,13 @@
 
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value as Json;
+
 use super::made::NATIVE;
-use crate::harness::{recording::Folder, run::tested_program};
+use crate::harness::{
+    recording::Folder,
+    run::{stdout, tested_program},
+};
 
 const COUNT: &str = "\
 n = 0
@@ -124,4 +129,32 @@ fn leaving_out_all_samples_of_a_recording_is_a_failure() {
     folder.write("exit.py", b"import sys\ndef __sample__(e): pass\ndef __exit__(): sys.exit(0)\n");
     let output = command(folder, &["python", "-q", "--input", "perf.data", "exit.py"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// One flipped bit of an id leaves out a sample.
+#[test]
+fn results_that_lack_the_samples_of_unknown_ids_are_lower_bounds() {
+    for (ids, is_partial) in [([50, 51, 90, 50], true), ([50, 51, 51, 50], false)] {
+        let folder = folder(ids);
+        let script = COUNT.replace("print(n)", "print(n, perf_prof.stats()['partial'])");
+        let script = format!("import perf_prof\n{script}");
+        folder.write("count.py", script.as_bytes());
+        let output = |args: &[&str]| stdout(&command(&folder, args).output().unwrap());
+        let object = |args: &[&str]| {
+            let text = output(args);
+            let last = if text.starts_with("{\n") { Some(&*text) } else { text.lines().last() };
+            serde_json::from_str::<Json>(last.unwrap_or_default()).unwrap()
+        };
+        let top = object(&["top", "sys:e", "--by", "_tid", "--json", "--input", "perf.data"]);
+        assert_eq!((top["partial"] == true, top["damaged"] == true), (is_partial, is_partial), "{top}");
+        let report = object(&["report", "--json", "-i", "perf.data"]);
+        assert_eq!(report["partial"], is_partial, "{report}");
+        let last = object(&["export", "-o", "-", "--format", "ndjson", "-i", "perf.data"]);
+        assert_eq!(last["partial"] == true, is_partial, "{last}");
+        for jobs in [&[][..], &["--jobs", "2"], &["--jobs", "2", "--split", "cpu"]] {
+            let shown = output(&[&["python", "-q", "--input", "perf.data"], jobs, &["count.py"]].concat());
+            let expected = format!("{} {}\n", 4 - u32::from(is_partial), if is_partial { "True" } else { "False" });
+            assert_eq!(shown, expected, "{jobs:?}");
+        }
+    }
 }

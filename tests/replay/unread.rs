@@ -1,10 +1,13 @@
 //! Records that cannot be read, because bytes of the recording are damaged or missing, are a loss: a replay marks the time
 //! in which they may have been, and makes no span of samples on both sides of it.
 
-use std::{collections::HashSet, fs, process::Command};
+use std::{collections::HashSet, fs, iter::successors, process::Command};
 
 use perf_prof_format::{
-    abi::{PERF_RECORD_SAMPLE, perf_data::PERF_RECORD_COMPRESSED},
+    abi::{
+        PERF_RECORD_SAMPLE,
+        perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_FINISHED_ROUND},
+    },
     record::{Batch, Records, RingRoom, Source, Wait, record_size, record_type},
 };
 use perf_prof_recordings::{Gaps, Recording, Selection};
@@ -123,6 +126,82 @@ fn a_file_of_a_directory_that_ends_early_or_is_missing_is_marked_as_a_loss() {
     fs::remove_file(folder.path("data.1")).unwrap();
     let (found, marks) = replayed(Recording::open(&folder.path("")).unwrap(), &[]);
     assert_eq!((found.len(), marks), (2 * even.len(), vec![(1, RingRoom::Used)]));
+}
+
+/// The files of rings have no header that says how long they are, so `data` says it.
+#[test]
+fn a_directory_with_a_shortened_file_has_partial_results() {
+    needs([Need::Tracefs]);
+    for form in [&[][..], &["-z"]] {
+        let folder = Folder::new();
+        let path = folder.path("dir");
+        let recorder = &mut Command::new(tested_program());
+        recorder.args(["record", "-q", "--threads", "-e", "syscall", "-o"]).arg(&path).args(form);
+        recorder.args(["--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=4000", "status=none"]);
+        assert!(recorder.status().unwrap().success());
+        let files = fs::read_dir(&path).unwrap().map(|file| file.unwrap().path());
+        let of_rings = files.filter(|file| file.extension().is_some());
+        let ring = of_rings.max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
+        let bytes = fs::read(&ring).unwrap();
+        let warning = format!("{} is cut off: its records should be {} bytes long", ring.display(), bytes.len());
+        let last_line = |words: &[&str]| {
+            let output = Command::new(tested_program()).args(words).arg(&path).output().unwrap();
+            let last = String::from_utf8(output.stdout).unwrap().lines().last().unwrap().to_owned();
+            (serde_json::from_str::<Json>(&last).unwrap(), String::from_utf8(output.stderr).unwrap())
+        };
+        let top = ["top", "syscall", "--by", "name", "--json", "-q", "--input"];
+        let (whole, said) = last_line(&top);
+        assert!(!said.contains("is cut off"), "{said}");
+        let next = |at: &usize| Some(at + record_size(&bytes[*at..]));
+        let border = successors(Some(0), next).take_while(|&at| at <= bytes.len() / 2).last().unwrap();
+        for length in [0, border] {
+            fs::write(&ring, &bytes[..length]).unwrap();
+            let (part, said) = last_line(&top);
+            assert!(said.contains(&warning), "{form:?} {length}: {said}");
+            assert!(part["events"].as_u64() < whole["events"].as_u64(), "{form:?} {length}: {part}");
+            let (trailer, _) = last_line(&["export", "-q", "-e", "syscall", "-o", "-", "--format", "ndjson", "-i"]);
+            for marked in [part, trailer] {
+                let marks = (&marked["partial"], &marked["damaged"]);
+                assert_eq!(marks, (&true.into(), &true.into()), "{form:?} {length}: {marked}");
+            }
+        }
+    }
+}
+
+/// Returns samples of two rings in rounds. In each round, the samples of the first ring come before those of the second. The
+/// last round has samples of the first ring alone, from `last` on.
+fn rounds(last: u64) -> Vec<Vec<u8>> {
+    let round = NATIVE.record(PERF_RECORD_FINISHED_ROUND, 0, &[]);
+    let sample = |number: u64| NATIVE.sample(50, number * PERIOD);
+    let of_round = |first: u64| {
+        let ring = |number: u64| (first + number..first + 100).step_by(2).map(sample);
+        ring(0).chain(ring(1)).chain([round.clone()]).collect::<Vec<_>>()
+    };
+    (1..last).step_by(100).flat_map(of_round).chain((last..last + 100).step_by(2).map(sample)).collect()
+}
+
+/// A file that was cut off, or that was not finished, may lack the records of a ring although it has later ones of another
+/// ring.
+#[test]
+fn the_loss_at_the_end_of_a_file_begins_with_what_rounds_guarantee() {
+    for last in [1001, 2001] {
+        // All records up to the newest one of the last round but one, and no more, are known to be there.
+        let known = (last - 101) * PERIOD;
+        let whole = file(NATIVE, &rounds(last), Form::Plain);
+        assert_eq!(replayed(opened(&whole), &[]).1, []);
+        let begin = u64::from_ne_bytes(whole[40..48].try_into().unwrap());
+        let size = u64::from_ne_bytes(whole[48..56].try_into().unwrap());
+        let cut = whole[..(begin + size) as usize - 8].to_vec();
+        let mut killed = whole[..(begin + size) as usize].to_vec();
+        // The recorder writes the size of the records and the list of features last.
+        killed[48..104].fill(0);
+        for (what, bytes) in [("cut", cut), ("killed", killed)] {
+            let (found, marks) = replayed(opened(&bytes), &[]);
+            let &[(begin, RingRoom::Used)] = &marks[..] else { panic!("{what} {last}: {marks:?}") };
+            assert!(begin <= known + 1, "{what} {last}: {begin} after {known}");
+            assert!(known - begin < 500 * PERIOD && found.len() as u64 > last - 200, "{what} {last}: {begin}");
+        }
+    }
 }
 
 /// A begin before the damage must not get the end of a later call.

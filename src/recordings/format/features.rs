@@ -10,7 +10,11 @@ use super::{
     interpreter_frames::RecordedFrames,
     tracing_data::TracingData,
 };
-use crate::{error::PerfDataError, input::random_access::Input, limits::MemoryLimit};
+use crate::{
+    error::{PerfDataError, RENEW},
+    input::random_access::Input,
+    limits::MemoryLimit,
+};
 
 /// The contents of the feature sections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,6 +149,15 @@ pub(crate) const PARSED: u64 = 4;
 /// section. In the section, a frame takes 64 bytes.
 const FRAMES_PARSED: u64 = 8;
 
+/// Returns the warning about the sections that should be after the end of the file.
+fn outside_warning(name: &str, outside: &[u32]) -> Option<String> {
+    let names: Vec<_> = outside.iter().map(|&bit| feature_name(bit)).collect();
+    let they_lie = if names.len() == 1 { "it lies" } else { "they lie" };
+    let lost = if outside.contains(&HEADER_TRACING_DATA) { FORMATS_LOST } else { "" };
+    let text = format!("{name}: {} cannot be read: {they_lie} outside the file{lost}; {RENEW}", names.join(", "));
+    (!names.is_empty()).then_some(text)
+}
+
 impl Features {
     /// Reads the feature sections of a file. Skips each damaged section and adds a warning about it. `limit` is the
     /// maximum memory for the sections.
@@ -159,20 +172,22 @@ impl Features {
         let list = header.feature_list();
         let table = input.bytes(list.offset, list.size).map_err(io)?;
         let mut table = ByteReader::new(&table, header.order);
-        let size = input.size().map_err(io)?;
+        let (size, mut outside) = (input.size().map_err(io)?, Vec::new());
         for (at, &bit) in header.features.iter().enumerate() {
             let Some(Section { offset, size: wanted }) = section(&mut table) else {
                 let lost = if header.features[at..].contains(&HEADER_TRACING_DATA) { FORMATS_LOST } else { "" };
-                warnings.push(format!("{name} is cut off: its list of feature sections is incomplete{lost}"));
+                warnings.push(format!("{name} is cut off: its list of feature sections is incomplete{lost}; {RENEW}"));
                 break;
             };
             if !READ.contains(&bit) {
                 continue;
             }
             let is_inside = offset.checked_add(wanted).is_some_and(|end| end <= size);
-            let result = if !is_inside {
-                Err("it lies outside the file")
-            } else if bit == HEADER_INTERPRETER_FRAMES {
+            if !is_inside {
+                outside.push(bit);
+                continue;
+            }
+            let result = if bit == HEADER_INTERPRETER_FRAMES {
                 // This section is only skipped if it is too large, because records can be read without its names.
                 let needed = used.saturating_add(wanted.saturating_mul(FRAMES_PARSED));
                 match limit.check(needed) {
@@ -189,6 +204,7 @@ impl Features {
                 warnings.push(format!("{name}: {} cannot be read: {why}{lost}", feature_name(bit)));
             }
         }
+        warnings.extend(outside_warning(name, &outside));
         Ok(features)
     }
 

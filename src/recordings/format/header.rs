@@ -250,10 +250,13 @@ mod tests {
         let shown = |bytes: &[u8]| read(&bytes.to_vec(), &ReadLimits::default().limit("x")).unwrap_err().to_string();
         assert_eq!(shown(b""), "x is empty: nothing was recorded, or the disk was full");
         assert_eq!(shown(b"PERF"), "x is not a perf.data file: it does not start with PERFILE2");
-        assert_eq!(shown(b"PERFFILE"), "x is cut off: its header is incomplete");
+        assert_eq!(shown(b"PERFFILE"), "x is cut off: its header is incomplete; copy it again, or record again");
         assert_eq!(shown(b"PERFFILE\x69\0\0\0\0\0\0\0"), "x is damaged: its header states an invalid size: 105 bytes");
-        assert_eq!(shown(b"PERFILE2"), "x is cut off: its header is incomplete");
-        assert_eq!(shown(b"PERFILE2\x68\0\0\0\0\0\0\0"), "x is cut off: its header is incomplete");
+        assert_eq!(shown(b"PERFILE2"), "x is cut off: its header is incomplete; copy it again, or record again");
+        assert_eq!(
+            shown(b"PERFILE2\x68\0\0\0\0\0\0\0"),
+            "x is cut off: its header is incomplete; copy it again, or record again"
+        );
         assert_eq!(shown(b"PERFILE2\x69\0\0\0\0\0\0\0"), "x is damaged: its header states an invalid size: 105 bytes");
         let header = |bytes: &[u8]| read(&bytes.to_vec(), &ReadLimits::default().limit("x")).unwrap();
         assert_eq!(header(b"2ELIFREP\0\0\0\0\0\0\0\x10"), Header::Pipe(ByteOrder::Foreign));

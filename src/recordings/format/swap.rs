@@ -27,6 +27,22 @@ pub(crate) fn record(record: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     }
 }
 
+/// Converts records that were already indexed to native byte order.
+pub(crate) fn records(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
+    if order == ByteOrder::Native {
+        return;
+    }
+    let mut at = 0;
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= RECORD_HEADER) {
+        let size = record_size(rest, order);
+        if size < RECORD_HEADER || size > rest.len() {
+            break;
+        }
+        record(&mut rest[..size], order, layouts);
+        at += size;
+    }
+}
+
 /// A position in consecutive numbers. Each call of a method swaps the next number or numbers.
 struct SwappingCursor<'a> {
     rest: &'a mut [u8],

@@ -20,7 +20,10 @@ use crate::{
     error::PerfDataError,
     format::{bytes::ByteOrder, first_records::inner_tracing_data, header::Section, layouts::Layouts, swap},
     input::random_access::Input,
-    order::gaps::Gap,
+    order::{
+        gaps::Gap,
+        rounds::{Ending, Rounds},
+    },
     select::{Selection, is_impossible, is_side_band},
 };
 
@@ -85,8 +88,9 @@ pub struct BlockIndex {
     pub aux_bytes: u64,
     /// The number of records with a type that no recorder writes; 0 if the index was stored in the recording.
     pub(crate) impossible: u64,
-    /// The time of the last record, if the section has bytes after it that cannot be read.
-    pub(crate) left_out_after: Option<u64>,
+    /// Since when records may be missing, if the section has bytes at its end that cannot be read, or if the recorder was
+    /// killed.
+    pub(crate) missing_from: Option<u64>,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
     /// The gaps of the section: the times in which its rings were losing records. Empty until the first search for
@@ -208,18 +212,34 @@ struct ScannedBlock {
     end: BlockEnd,
     /// The time of the last record.
     before: u64,
+    rounds: Rounds,
     /// The number of records with a type that no recorder writes.
     impossible: u64,
 }
 
+/// The end of a section that was indexed.
+struct SectionEnd {
+    /// The time of the last record.
+    before: u64,
+    rounds: Rounds,
+    /// Whether all of its records can be read.
+    is_whole: bool,
+}
+
 /// Reads the records in `bytes` and adds their side-band records to `kept`. `block.offset` is the offset of `bytes` in
-/// the file.
-fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut SideBand) -> ScannedBlock {
+/// the file. `rounds` are the rounds before.
+fn scan_block(
+    bytes: &mut [u8],
+    walk: &IndexInput,
+    block: Block,
+    mut rounds: Rounds,
+    kept: &mut SideBand,
+) -> ScannedBlock {
     let IndexInput { order, layouts, room, .. } = *walk;
     let side_band_from = kept.seen_count();
     // All values that change with each record are local variables, so that the compiler keeps them in registers.
     let (mut at, mut records, mut samples, mut side_band) = (0, 0, 0, 0);
-    let (mut first, mut before) = (u64::MAX, block.before);
+    let (mut first, mut before, mut newest) = (u64::MAX, block.before, rounds.newest);
     let (mut first_sample, mut last_sample, mut impossible) = (u64::MAX, 0, 0);
     let end = loop {
         let rest = &mut bytes[at..];
@@ -239,7 +259,7 @@ fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut Side
         }
         let time = layouts.time(record).unwrap_or(before);
         before = time;
-        first = first.min(time);
+        (first, newest) = (first.min(time), newest.max(time));
         records += 1;
         at += size;
         if kind == PERF_RECORD_SAMPLE {
@@ -251,13 +271,17 @@ fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut Side
             kept.add(record, time, room);
         } else if is_impossible(kind) {
             impossible += 1;
+        } else if kind == PERF_RECORD_FINISHED_ROUND {
+            rounds.newest = newest;
+            rounds.end(Rounds::MARGIN);
         } else if let size @ 1.. = payload(record) {
             break BlockEnd::Payload { size, is_aux: kind == PERF_RECORD_AUXTRACE };
         }
     };
     let (size, sampled) = (at as u32, (first_sample, last_sample));
     let block = Block { size, records, samples, side_band, side_band_from, first, sampled, ..block };
-    ScannedBlock { block, end, before, impossible }
+    rounds.newest = newest;
+    ScannedBlock { block, end, before, rounds, impossible }
 }
 
 /// The minimum size in bytes of a section that is indexed by two threads.
@@ -273,7 +297,7 @@ pub(crate) fn index(walk: IndexInput, section: Section, warnings: &mut Vec<Strin
         return Ok(indexed);
     }
     let found = walk.index_serially(section, warnings)?;
-    Ok(found.map_or(Indexed::Compressed, |(found, _)| Indexed::Plain(Arc::new(found))))
+    Ok(found.map_or(Indexed::Compressed, |(found, end)| walk.finish(found, end)))
 }
 
 #[derive(Clone, Copy)]
@@ -284,6 +308,7 @@ pub(crate) struct IndexInput<'a> {
     pub layouts: &'a Layouts,
     /// The maximum number of bytes of side-band records to keep in memory.
     pub room: usize,
+    pub ending: Ending,
 }
 
 impl IndexInput<'_> {
@@ -291,24 +316,23 @@ impl IndexInput<'_> {
         self.input.read_at(buffer, offset).map_err(|error| PerfDataError::io(self.name, error))
     }
 
-    /// Indexes the records of a section from front to back. Also returns the time of the last record. Returns `None` if
-    /// some records are compressed.
+    /// Indexes the records of a section from front to back. Returns `None` if some records are compressed.
     fn index_serially(
         &self,
         section: Section,
         warnings: &mut Vec<String>,
-    ) -> Result<Option<(BlockIndex, u64)>, PerfDataError> {
+    ) -> Result<Option<(BlockIndex, SectionEnd)>, PerfDataError> {
         let mut found = BlockIndex::default();
         let mut buffer = vec![0; BLOCK];
         let end = section.offset.saturating_add(section.size);
-        let (mut offset, mut before) = (section.offset, 0);
+        let (mut offset, mut before, mut rounds) = (section.offset, 0, Rounds::default());
         while offset < end {
             let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
             let filled = self.read(&mut buffer[..room], offset)?;
             let block = Block { offset, before, ..Block::default() };
-            let scanned = scan_block(&mut buffer[..filled], self, block, &mut found.side_band);
+            let scanned = scan_block(&mut buffer[..filled], self, block, rounds, &mut found.side_band);
             let ScannedBlock { block, end: ended, .. } = scanned;
-            before = scanned.before;
+            (before, rounds) = (scanned.before, scanned.rounds);
             found.impossible += scanned.impossible;
             if ended == BlockEnd::Compressed {
                 return Ok(None);
@@ -333,10 +357,9 @@ impl IndexInput<'_> {
                 }
             };
             warnings.push(format!("{}: {why}", self.name));
-            found.left_out_after = Some(before);
-            break;
+            return Ok(Some((found, SectionEnd { before, rounds, is_whole: false })));
         }
-        Ok(Some((found, before)))
+        Ok(Some((found, SectionEnd { before, rounds, is_whole: true })))
     }
 
     /// Adds side-band records of at most `room` bytes to an index that has none. Reads only the blocks with side-band
@@ -348,7 +371,7 @@ impl IndexInput<'_> {
         let mut buffer = vec![0; BLOCK];
         for &block in index.blocks.iter().filter(|block| block.side_band != 0) {
             let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
-            let scanned = scan_block(&mut buffer[..filled], self, block, &mut index.side_band);
+            let scanned = scan_block(&mut buffer[..filled], self, block, Rounds::default(), &mut index.side_band);
             if scanned.block != block {
                 return Ok(None);
             }
@@ -380,23 +403,32 @@ impl IndexInput<'_> {
         });
         let Some((first, second)) = both else { return Ok(None) };
         let ((first, at_middle), (second, at_end)) = (first?, second?);
-        let (Some((mut found, before)), Some((mut second, _))) = (first, second) else {
+        let (Some((mut found, end)), Some((mut second, end_of_second))) = (first, second) else {
             return Ok(Some(Indexed::Compressed));
         };
         if !at_middle.is_empty() {
             return Ok(None);
         }
         if let Some(block) = second.blocks.first_mut() {
-            block.before = before;
+            block.before = end.before;
         }
         found.side_band.append(&second.side_band, &mut second.blocks, self.room);
         found.blocks.append(&mut second.blocks);
         second.samples.into_iter().for_each(|samples| found.add_samples(samples));
         found.aux_bytes += second.aux_bytes;
         found.impossible += second.impossible;
-        found.left_out_after = second.left_out_after;
         warnings.extend(at_end);
-        Ok(Some(Indexed::Plain(Arc::new(found))))
+        let rounds = end.rounds.followed_by(end_of_second.rounds);
+        Ok(Some(self.finish(found, SectionEnd { rounds, ..end_of_second })))
+    }
+
+    /// Completes an index. In a recording of a killed recorder, a file without samples has only records about tasks: it says
+    /// nothing about the files with samples.
+    fn finish(&self, mut found: BlockIndex, end: SectionEnd) -> Indexed {
+        if !end.is_whole || self.ending == Ending::Killed && found.samples.is_some() {
+            found.missing_from = Some(end.rounds.missing_from(end.before));
+        }
+        Indexed::Plain(Arc::new(found))
     }
 
     /// Guesses an offset near the middle of a section where a record starts. The bytes at this offset must be a sample
@@ -435,23 +467,6 @@ fn is_plausible(record: &[u8]) -> bool {
     record.len().is_multiple_of(8) && ((1..KERNEL).contains(&kind) || USER.contains(&kind))
 }
 
-/// Converts records that were already indexed to native byte order.
-pub(crate) fn swap_records(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
-    if order == ByteOrder::Native {
-        return;
-    }
-    let mut at = 0;
-    while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= RECORD_HEADER) {
-        let size = swap::record_size(rest, order);
-        if size < RECORD_HEADER || size > rest.len() {
-            break;
-        }
-        swap::record(&mut rest[..size], order, layouts);
-        debug_assert_eq!(record_size(rest), size);
-        at += size;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use perf_prof_format::{
@@ -481,7 +496,14 @@ mod tests {
 
     fn both_in(bytes: Vec<u8>, room: usize) -> (BlockIndex, Option<BlockIndex>) {
         let section = Section { offset: 0, size: bytes.len() as u64 };
-        let walk = IndexInput { input: &bytes, name: "x", order: ByteOrder::Native, layouts: &layouts(), room };
+        let walk = IndexInput {
+            input: &bytes,
+            name: "x",
+            order: ByteOrder::Native,
+            layouts: &layouts(),
+            room,
+            ending: Ending::Finished,
+        };
         let (mut one, mut two) = (Vec::new(), Vec::new());
         let (serial, _) = walk.index_serially(section, &mut one).unwrap().unwrap();
         let halves = walk.index_in_halves(section, &mut two).unwrap().map(|indexed| match indexed {

@@ -16,6 +16,7 @@ use crate::{
         feed::{FileFeed, Next, RecordReader},
         random_access::Input,
     },
+    order::rounds::Ending,
     select::is_side_band,
 };
 
@@ -167,6 +168,7 @@ pub(crate) struct Source<'a> {
     pub room: usize,
     /// The memory of the decompressors, in bytes.
     pub memory: usize,
+    pub ending: Ending,
 }
 
 /// Indexes all records of a section, including compressed records. Leaves out damaged records without a warning,
@@ -263,7 +265,7 @@ impl<'a> Source<'a> {
 
     /// Indexes the records of a section from front to back.
     fn scan(&self, section: Section) -> Result<ScannedSection<'a>, PerfDataError> {
-        let Source { order, layouts, room, .. } = *self;
+        let Source { order, layouts, room, ending, .. } = *self;
         let (mut records, offset) = (self.records(section), section.offset);
         let zstd = |error| PerfDataError::io("zstd", error);
         let (mut unpacker, mut failed) = (Decompressor::new(self.memory).map_err(zstd)?, false);
@@ -323,7 +325,8 @@ impl<'a> Source<'a> {
         };
         seen.finish_run(at, at, packing);
         seen.finish_samples();
-        if end != Next::End || unpacker.left() != 0 {
+        // After a killed recorder, only the rounds of all records show since when records may be missing.
+        if end != Next::End || unpacker.left() != 0 || ending == Ending::Killed {
             seen.runs = None;
         }
         Ok(ScannedSection { seen, is_whole: end == Next::End && !failed && unpacker.is_between_frames() })
@@ -370,8 +373,15 @@ mod tests {
         let mut ids = AttrIds { attr, ids: Vec::new() };
         ids.attr.format.sample_type = PERF_SAMPLE_TIME;
         let (input, layouts): (Arc<dyn Input>, _) = (Arc::new(bytes.to_vec()), Layouts::new(&[ids]));
-        let source =
-            Source { input: &input, name: "x", order: ByteOrder::Native, layouts: &layouts, room, memory: usize::MAX };
+        let source = Source {
+            input: &input,
+            name: "x",
+            order: ByteOrder::Native,
+            layouts: &layouts,
+            room,
+            memory: usize::MAX,
+            ending: Ending::Finished,
+        };
         let section = Section { offset: 0, size: bytes.len() as u64 };
         let pieces = source.divide(section, 3).unwrap();
         assert!(pieces.windows(2).all(|two| two[0].offset + two[0].size == two[1].offset));

@@ -1,4 +1,5 @@
-//! What `perf-prof record` stores at the end of a file: the block index, and the numbers of hardware queues of block devices.
+//! What `perf-prof record` stores at the end of a file: the block index, the numbers of hardware queues of block devices, and
+//! the time at which the events were turned off.
 //! perf does not read this part of the file. With a stored index, a reader can deliver the first record without reading the
 //! times of all records.
 //!
@@ -9,7 +10,8 @@
 //!
 //! An entry whose file number is `QUEUES` stands for a block device. In place of the offset, such an entry has the
 //! device's number in the upper half and the number of hardware queues in the lower half. It has no blocks, so older
-//! readers skip it.
+//! readers skip it. An entry whose file number is `END` has the time in place of the offset, and no blocks either.
+//! A file of a ring whose records are compressed has no blocks; its entry has the size of the file in place of the offset.
 //!
 //! After the entries come the size of all entries in bytes, the CRC-32 of all entries, and `MAGIC`, which ends the
 //! file.
@@ -17,7 +19,7 @@
 //! The index is not a feature section, because `perf inject` copies feature sections into another recording, and
 //! crashes at a feature that it does not know.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use super::blocks::{BLOCK, Block, BlockIndex};
 use crate::{
@@ -41,12 +43,19 @@ const WORDS: usize = 8;
 /// The file number in entries that stand for block devices.
 const QUEUES: u64 = u64::MAX - 1;
 
-/// The stored block indexes of a recording, and its block devices.
+/// The file number in the entry that stands for the end of the recording.
+const END: u64 = u64::MAX - 2;
+
+/// The stored block indexes of a recording, its block devices, and the time of its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredIndex {
     files: Vec<(u64, BlockIndex)>,
+    /// The sizes of the files without a block index, by the number of the ring, in bytes.
+    pub sizes: BTreeMap<u64, u64>,
     /// The block devices with hardware queues. Empty if the recorder did not store them.
     pub devices: Vec<BlockDevice>,
+    /// When the events were turned off, in ns of the records' clock. `None` if the recorder did not store it.
+    pub end: Option<u64>,
 }
 
 /// A block device of the recorded machine.
@@ -61,7 +70,7 @@ pub struct BlockDevice {
 /// Collects the indexes of files, with the numbers of the files.
 impl FromIterator<(u64, BlockIndex)> for StoredIndex {
     fn from_iter<T: IntoIterator<Item = (u64, BlockIndex)>>(files: T) -> Self {
-        StoredIndex { files: files.into_iter().collect(), devices: Vec::new() }
+        StoredIndex { files: files.into_iter().collect(), ..StoredIndex::default() }
     }
 }
 
@@ -80,6 +89,18 @@ impl StoredIndex {
         (begin == section.offset && index.bytes() == section.size).then_some(index)
     }
 
+    /// Returns how long the records of a ring's file are, in bytes. Returns `None` if the recorder did not store it.
+    pub(crate) fn size(&self, file: u64) -> Option<u64> {
+        let of_index = || self.files.iter().find(|(number, _)| *number == file).map(|(_, index)| index.bytes());
+        self.sizes.get(&file).copied().or_else(of_index)
+    }
+
+    /// Returns the times of the first and the last sample in all files.
+    pub(crate) fn sampled(&self) -> Option<(u64, u64)> {
+        let times = self.files.iter().filter_map(|(_, index)| index.samples);
+        times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    }
+
     /// Appends the stored index to `out`; appends nothing if there is none.
     pub fn write(&self, out: &mut Vec<u8>) {
         let begin = out.len();
@@ -93,9 +114,15 @@ impl StoredIndex {
                 out.extend([first, sampled.0, sampled.1, before].map(u64::to_ne_bytes).as_flattened());
             }
         }
+        for (&file, &size) in &self.sizes {
+            out.extend([file, size, 0].map(u64::to_ne_bytes).as_flattened());
+        }
         for BlockDevice { dev, queues } in &self.devices {
             let device = u64::from(*dev) << 32 | u64::from(*queues);
             out.extend([QUEUES, device, 0].map(u64::to_ne_bytes).as_flattened());
+        }
+        if let Some(end) = self.end {
+            out.extend([END, end, 0].map(u64::to_ne_bytes).as_flattened());
         }
         let size = out.len() - begin;
         if size != 0 {
@@ -128,6 +155,15 @@ impl StoredIndex {
             let (file, mut offset, count) = (read.u64()?, read.u64()?, read.u64()?);
             if file == QUEUES && count == 0 {
                 stored.devices.push(BlockDevice { dev: (offset >> 32) as u32, queues: offset as u32 });
+                continue;
+            }
+            if file == END && count == 0 {
+                stored.end = Some(offset);
+                continue;
+            }
+            // The index of a file without records has no blocks, and the offset 0.
+            if count == 0 && offset != 0 {
+                stored.sizes.insert(file, offset);
                 continue;
             }
             if count > (read.rest().len() / (8 * WORDS)) as u64 {
@@ -211,9 +247,11 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             files in prop::collection::vec(
-                (0..QUEUES, 0u64..1 << 50, prop::collection::vec(
+                (0..END, 0u64..1 << 50, prop::collection::vec(
                     (0u32..BLOCK as u32, 0u32..999, 0u32..999, 0u64..1 << 60, 0u64..1 << 50), 0..9)), 0..4),
+            sizes in prop::collection::btree_map(0..END, 1u64.., 0..3),
             devices in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
+            end in any::<Option<u64>>(),
             cut in 1usize..999,
         ) {
             let files: Vec<_> = files.into_iter().map(|(file, offset, blocks)| {
@@ -221,7 +259,7 @@ mod tests {
                 (file, index(offset, &blocks))
             }).collect();
             let devices = devices.into_iter().map(|(dev, queues)| BlockDevice { dev, queues }).collect();
-            let stored = StoredIndex { files, devices };
+            let stored = StoredIndex { files, sizes, devices, end };
             let mut bytes = vec![7; 100];
             stored.write(&mut bytes);
             prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), &stored);

@@ -32,6 +32,11 @@ pub(crate) trait Feed: Send {
     /// Sets the eventfd that interrupts a wait.
     fn set_wake(&mut self, _wake: RawFd) {}
 
+    /// Returns whether fewer bytes are there than there should be, after all of them were read.
+    fn is_cut_off(&self) -> bool {
+        false
+    }
+
     /// Returns another feed with the bytes that were not read yet. `None` if the bytes can be read only once.
     fn copied(&self) -> Option<Box<dyn Feed>> {
         None
@@ -71,6 +76,10 @@ impl Feed for FileFeed {
     /// reading a large file takes long, and the caller has to do other work in between.
     fn set_wake(&mut self, _wake: RawFd) {
         self.turn = Some(BYTES_BETWEEN_PAUSES);
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.rest.size != 0
     }
 
     fn copied(&self) -> Option<Box<dyn Feed>> {
@@ -125,7 +134,7 @@ pub(crate) enum Next {
     Record(usize),
     /// The end of the feed.
     End,
-    /// The feed ends in the middle of a record. The value is how many bytes of this record exist.
+    /// The feed ends in the middle of a record, or before it should. The value is how many bytes of the last record exist.
     CutOff(u64),
     /// Bytes that are not a record.
     Damaged,
@@ -175,7 +184,7 @@ impl RecordReader {
             }
             if !self.fill()? {
                 let left = (self.end - self.start) as u64;
-                return Ok(if left == 0 { Next::End } else { Next::CutOff(left) });
+                return Ok(if left == 0 && !self.feed.is_cut_off() { Next::End } else { Next::CutOff(left) });
             }
         }
     }

@@ -16,11 +16,14 @@ use perf_prof_format::{
 };
 use perf_prof_system::mutex::Mutex;
 
-use super::gaps::{FoundGaps, Gap, GapFinder};
+use super::{
+    gaps::{FoundGaps, Gap, GapFinder},
+    rounds::Ending,
+};
 use crate::{
     error::{PerfDataError, wrong_types},
-    format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts},
-    index::blocks::{Block, BlockIndex, Need, swap_records},
+    format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts, swap},
+    index::blocks::{Block, BlockIndex, Need},
     input::{block_pool::Pool, decompress::RunDecompressor, random_access::Input},
     select::{Gaps, Selection, Wanted, is_impossible},
 };
@@ -223,6 +226,8 @@ pub(crate) struct StreamSetup {
     pub warnings: Warnings,
     /// The memory of the stream's decompressor, in bytes.
     pub memory: usize,
+    /// How the recording ended.
+    pub ending: Ending,
 }
 
 /// The blocks of an indexed file, sorted by the earliest time in each block. Because of this order, only blocks that
@@ -246,7 +251,7 @@ pub(crate) struct IndexedStream {
 impl IndexedStream {
     /// Creates a stream of the blocks that contain selected records.
     pub fn new(input: Arc<dyn Input>, name: String, index: Arc<BlockIndex>, setup: StreamSetup) -> Self {
-        let StreamSetup { context, numbers, warnings, memory } = setup;
+        let StreamSetup { context, numbers, warnings, memory, .. } = setup;
         let (wanted, unpacker) = (index.wanted(&context.selection), RunDecompressor::new(memory));
         Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, wrong_types: 0, warnings }
     }
@@ -260,7 +265,7 @@ impl IndexedStream {
         let layouts = self.context.layouts.clone();
         let read = |block: usize| self.read(&index.blocks[block]).map_err(|error| PerfDataError::io(&self.name, error));
         let mut found = GapFinder::new(&index, &layouts, read).find()?;
-        found.extend(index.left_out_after.map(|last| Gap::of_unread(last, u64::MAX)));
+        found.extend(index.missing_from.map(|begin| Gap::of_unread(begin, u64::MAX)));
         Ok(index.gaps.get_or_init(|| Arc::new(found)).clone())
     }
 
@@ -277,7 +282,7 @@ impl IndexedStream {
             unpacked.truncate(size);
             pool.recycle(std::mem::replace(&mut bytes, unpacked));
         }
-        swap_records(&mut bytes, *order, layouts);
+        swap::records(&mut bytes, *order, layouts);
         Ok(bytes)
     }
 }

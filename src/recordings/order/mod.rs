@@ -4,4 +4,5 @@ pub mod block_stream;
 pub mod gaps;
 pub mod merge;
 pub mod read_ahead;
+pub mod rounds;
 pub mod sequential;

@@ -70,6 +70,7 @@ mod tests {
             blocks::{self, IndexInput, Indexed},
             side_band::SideBand,
         },
+        order::rounds::Ending,
     };
 
     const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER;
@@ -106,7 +107,8 @@ mod tests {
             let layouts = Layouts::new(&[AttrIds { attr, ids: vec![7] }]);
             let file = [vec![0; OFFSET as usize], made.concat()].concat();
             let section = Section { offset: OFFSET, size: file.len() as u64 - OFFSET };
-            let walk = IndexInput { input: &file, name: "x", order: ByteOrder::Native, layouts: &layouts, room: 0 };
+            let (order, ending) = (ByteOrder::Native, Ending::Finished);
+            let walk = IndexInput { input: &file, name: "x", order, layouts: &layouts, room: 0, ending };
             let Indexed::Plain(mut expected) = blocks::index(walk, section, &mut Vec::new()).unwrap() else { panic!() };
             Arc::get_mut(&mut expected).unwrap().side_band = SideBand::default();
             prop_assert_eq!(blocks.finish(), Arc::unwrap_or_clone(expected));

@@ -225,6 +225,11 @@ impl Stream {
         self.end
     }
 
+    /// Returns whether the records are compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.compressor.is_some()
+    }
+
     /// Returns the total size of the records before and after compression, in bytes. Both sizes are 0 if records are
     /// not compressed.
     pub fn packed(&self) -> (u64, u64) {

@@ -41,7 +41,7 @@ impl Results {
         let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, damage, partial } = part;
         self.counts.add(&counts);
         self.lost = self.lost.saturating_add(lost);
-        self.damaged |= !damage.is_empty();
+        self.damaged |= !damage.is_empty() || sample_counts.unknown_ids != 0;
         let unknown_ids = self.sample_counts.unknown_ids;
         self.sample_counts.add(&sample_counts);
         // A sample without an event has no known CPU. So if the recording is divided by CPU, every part has read and

@@ -10,7 +10,7 @@ use perf_prof_format::{
     spec::CpuSet,
     tracefs::Filter,
 };
-use perf_prof_recordings::{Layouts, ring_of};
+use perf_prof_recordings::{DamagedSamples, Layouts, ring_of};
 use rustc_hash::FxHashMap;
 
 use crate::plan::Switch;
@@ -59,7 +59,7 @@ pub struct ReplayState {
     lost_in_ring: FxHashMap<(usize, usize), u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
-    raw_sizes: Option<RawSizes>,
+    checks: Option<SampleChecks>,
     /// Whether samples of virtual machines are delivered, and how many were left out.
     with_guests: bool,
     guests: u64,
@@ -68,24 +68,37 @@ pub struct ReplayState {
     last: u64,
 }
 
-/// The minimum size of the raw data in samples.
-#[derive(Debug)]
-struct RawSizes {
-    /// The minimum for each attr, in bytes; 0 if there is none.
-    sizes: Vec<usize>,
-    stats: Arc<Stats>,
-    /// The number of samples whose raw data is smaller than the minimum.
-    short: u64,
+/// What samples of a recording have to fulfill. Others are damaged.
+#[derive(Clone, Debug)]
+pub struct SampleLimits {
+    /// The minimum size of the raw data in the samples of each attr, in bytes; 0 if there is none.
+    pub raw_sizes: Vec<usize>,
+    /// The latest time that a sample can have; `u64::MAX` if it is not known.
+    pub last: u64,
 }
 
-impl RawSizes {
+/// Finds damaged samples.
+#[derive(Debug)]
+struct SampleChecks {
+    limits: SampleLimits,
+    stats: Arc<Stats>,
+    found: DamagedSamples,
+}
+
+impl SampleChecks {
+    /// Counts a sample whose raw data is too short. Returns whether the sample's time can be right.
     #[inline]
-    fn check(&mut self, attr: usize, layout: &SampleLayout, record: &[u8]) {
-        let size = self.sizes[attr];
+    fn pass(&mut self, attr: usize, time: u64, layout: &SampleLayout, record: &[u8]) -> bool {
+        let size = self.limits.raw_sizes[attr];
         if size != 0 && layout.raw(record).is_none_or(|raw| raw.len() < size) {
-            self.short += 1;
+            self.found.short += 1;
             self.stats.note_damage();
         }
+        if time > self.limits.last {
+            self.found.late += 1;
+            self.stats.note_damage();
+        }
+        time <= self.limits.last
     }
 }
 
@@ -254,7 +267,7 @@ impl ReplayState {
             lost_in_ring: FxHashMap::default(),
             loss_reporting,
             unknown_ids: 0,
-            raw_sizes: None,
+            checks: None,
             with_guests: false,
             guests: 0,
             cgroups: None,
@@ -262,15 +275,15 @@ impl ReplayState {
         }
     }
 
-    /// Makes the state count samples whose raw data is shorter than their format says. `sizes` has the minimum size of
-    /// the raw data for each attr, in bytes; 0 if there is none. The first short sample is reported to `stats` at once.
-    pub fn with_raw_sizes(self, sizes: Vec<usize>, stats: Arc<Stats>) -> Self {
-        Self { raw_sizes: Some(RawSizes { sizes, stats, short: 0 }), ..self }
+    /// Makes the state count the samples whose raw data is shorter than their format says, and count and leave out those
+    /// whose time is after the end of the recording. The first of them is reported to `stats` at once.
+    pub fn with_limits(self, limits: SampleLimits, stats: Arc<Stats>) -> Self {
+        Self { checks: Some(SampleChecks { limits, stats, found: DamagedSamples::default() }), ..self }
     }
 
-    /// Returns the number of samples whose raw data is shorter than their format says.
-    pub fn short_samples(&self) -> u64 {
-        self.raw_sizes.as_ref().map_or(0, |sizes| sizes.short)
+    /// Returns the numbers of damaged samples.
+    pub fn damaged_samples(&self) -> DamagedSamples {
+        self.checks.as_ref().map(|checks| checks.found).unwrap_or_default()
     }
 
     /// Makes the state deliver samples of virtual machines too.
@@ -313,24 +326,33 @@ impl ReplayState {
         self.unknown_ids
     }
 
+    /// Counts a sample whose id belongs to no event in the recording. Its event lacks the sample, so the recording is damaged.
+    #[cold]
+    fn count_unknown_id(&mut self) {
+        self.unknown_ids += 1;
+        self.checks.iter().for_each(|checks| checks.stats.note_damage());
+    }
+
     /// Returns the time of the last sample, in ns.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event. Inlined
-    /// always: returning these values through memory costs more than finding them.
+    /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event, or if its time
+    /// is wrong. Inlined always: returning these values through memory costs more than finding them.
     #[inline(always)]
     pub fn sample(&mut self, record: &[u8], rings: usize) -> Option<SampleOrigin> {
         let Some(attr) = self.layouts.attr_of(record) else {
-            self.unknown_ids += 1;
+            self.count_unknown_id();
             return None;
         };
         let layout = self.layouts.sample(attr);
-        if let Some(raw_sizes) = &mut self.raw_sizes {
-            raw_sizes.check(attr, layout, record);
-        }
         let (time, cpu) = (layout.time(record).unwrap_or(self.last), layout.cpu(record));
+        if let Some(checks) = &mut self.checks
+            && !checks.pass(attr, time, layout, record)
+        {
+            return None;
+        }
         self.last = time;
         Some(SampleOrigin { attr, time, ring: ring_of(cpu, rings), cpu })
     }
@@ -376,7 +398,7 @@ impl ReplayState {
         for counter in counters {
             let Some(id) = counter.id.or_else(|| layout.id(record)) else { continue };
             let Some(attr) = self.layouts.attr_with(id) else {
-                self.unknown_ids += 1;
+                self.count_unknown_id();
                 continue;
             };
             let before = self.counters.insert(id, counter.value).unwrap_or(0);
@@ -399,10 +421,13 @@ impl ReplayState {
         samples
     }
 
-    /// Like [`Intervals::passed`]. Returns `None` if there are no intervals.
+    /// Like [`Intervals::passed`]. Returns `None` if there are no intervals, or if the time is after the end of the
+    /// recording.
     #[inline]
     pub fn interval_passed(&mut self, time: u64) -> Option<u64> {
-        self.intervals.as_mut()?.passed(time)
+        let intervals = self.intervals.as_mut()?;
+        let last = self.checks.as_ref().map_or(u64::MAX, |checks| checks.limits.last);
+        if time > last { None } else { intervals.passed(time) }
     }
 
     /// Like [`Intervals::left`]. Returns `None` if there are no intervals.

@@ -49,6 +49,8 @@ pub struct RecordingWriter {
     /// The CPU of each ring.
     ring_cpus: Vec<Option<u32>>,
     failure: Option<WriteError>,
+    /// When the events were turned off; `None` until then.
+    end: Option<u64>,
 }
 
 /// The command line, events and options of a recording.
@@ -260,6 +262,7 @@ impl RecordingWriter {
             trailer,
             ring_cpus: Vec::new(),
             failure: None,
+            end: None,
         })
     }
 
@@ -380,16 +383,19 @@ impl RecordingWriter {
         self.container.discard();
     }
 
-    /// Returns the index of the blocks of records, and the block devices if requests to them were recorded. Both are empty
-    /// after a failure, because the disk may be full.
+    /// Returns the index of the blocks of records, the time of the end, and the block devices if requests to them were
+    /// recorded. All are empty after a failure, because the disk may be full.
     fn blocks(&mut self, ring_streams: &mut [(u32, Stream)]) -> StoredIndex {
         if self.failure.is_some() {
             return StoredIndex::default();
         }
         let own = self.container.stream().take_index().map(|index| (StoredIndex::DATA, index));
-        let ring_streams =
+        let of_rings =
             ring_streams.iter_mut().filter_map(|(ring, aside)| Some((u64::from(*ring), aside.take_index()?)));
-        let mut index: StoredIndex = own.into_iter().chain(ring_streams).collect();
+        let mut index: StoredIndex = own.into_iter().chain(of_rings).collect();
+        let compressed = ring_streams.iter().filter(|(_, aside)| aside.is_compressed());
+        index.sizes = compressed.map(|(ring, aside)| (u64::from(*ring), aside.end())).collect();
+        index.end = self.end;
         if self.attrs.iter().any(|event| event.name.starts_with("block:")) {
             index.devices = machine::block_devices();
         }
@@ -427,6 +433,11 @@ impl RecordingWriter {
         let ring = self.ring_cpus.iter().position(|of| *of == Some(cpu))?;
         let (_, stream) = ring_streams.iter().find(|(of, _)| *of as usize == ring)?;
         stream.written().times.map(|(_, last)| last)
+    }
+
+    /// Sets when the events were turned off, by the clock of the records. Spans that have not ended last until then.
+    pub fn ended_at(&mut self, time: u64) {
+        self.end = Some(time);
     }
 
     /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the

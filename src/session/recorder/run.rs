@@ -154,7 +154,7 @@ pub fn run_with(
     };
     source.record(recording);
     let times = Times::of(plan);
-    let mut recorder = Recorder { control, times, source, shared, signals, workload, writers };
+    let mut recorder = Recorder { control, times, source, shared, signals, workload, writers, disabled_at: None };
     begun();
     let signal = recorder.run();
     let status = ExitStatus(end_command(recorder.workload.take(), signal));
@@ -254,6 +254,8 @@ struct Recorder<'a> {
     times: Times,
     /// The programs that write the records of events with strings.
     writers: StringWriters,
+    /// The time of day at which `--control` turned the events off; `None` while they are on.
+    disabled_at: Option<i64>,
 }
 
 impl Recorder<'_> {
@@ -319,6 +321,11 @@ impl Recorder<'_> {
             output::say("--control: `snapshot` makes a dump only with --before or --overwrite");
         }
         command.switch(&mut self.source.source);
+        match command {
+            Command::Enable => self.disabled_at = None,
+            Command::Disable => self.disabled_at = Some(clock::realtime()),
+            Command::Stop | Command::Ping | Command::Snapshot => {}
+        }
     }
 
     /// Writes the end of the recording, and prints a summary. If the recording is cut off, returns the reason.
@@ -329,7 +336,13 @@ impl Recorder<'_> {
         // This also ends the writer threads.
         self.source.source.end_lanes();
         self.handle_failure_of_threads();
-        let Some(recording) = self.source.take_recording() else { return Ok(None) };
+        let off_at = self.disabled_at.or_else(|| self.source.off_at());
+        let Some(mut recording) = self.source.take_recording() else { return Ok(None) };
+        if let (Some(off_at), None) = (off_at, recording.failure())
+            && let Ok(offset) = clock::realtime_offset(requests::clock(&plan.capture))
+        {
+            recording.ended_at(off_at.saturating_sub(offset) as u64);
+        }
         let mut ring_streams = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
         let summary = recording.finish(lost.as_deref(), &mut ring_streams)?;
         summary.report_left_out();

@@ -23,7 +23,7 @@ use perf_prof_format::{
 use perf_prof_recordings::{PerfDataError, Recording, Selection};
 use perf_prof_system::budget::Budget;
 
-use super::select::Selected;
+use super::select::{self, Selected};
 use crate::{
     engine::{
         pump::Pump,
@@ -67,7 +67,8 @@ impl Carried {
         // Nothing is delivered, so no names are needed.
         let context = Context::new(Box::new(NoKernel), 0).with_budget(budget.clone());
         let context = Arc::new(context.with_recorded_queues(recording.hardware_queues()));
-        let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
+        let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting)
+            .with_limits(select::sample_limits(recording), stats.clone());
         let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None)
             .with_cgroups(selected.task_cgroups(recording));
         let mut discard = Discard;

@@ -13,7 +13,7 @@ use perf_prof_events::{
     event::{Context, EventType, Sink, Stats, Stop},
 };
 use perf_prof_format::record::{LossCounts, Source, Wait};
-use perf_prof_recordings::{PerfDataError, Replay};
+use perf_prof_recordings::{DamagedSamples, PerfDataError, Replay};
 use perf_prof_system::{output, signals::Signals};
 
 use super::{
@@ -143,7 +143,7 @@ impl ReplayRun<'_> {
         let (last_time, unknown_ids, guests) =
             replay_state.map_or((0, 0, 0), |state| (state.last(), state.unknown_ids(), state.guests()));
         let lost = replay_state.map_or_else(CountedLosses::default, |state| state.counted_losses(rings));
-        run_loop.source.tell_short_samples(replay_state.map_or(0, ReplayState::short_samples));
+        run_loop.source.tell_damage(replay_state.map(ReplayState::damaged_samples).unwrap_or_default());
         context.note_reached(last_time);
         if last == FinishAs::Program {
             say_if_interrupted(ending, signals, last_time);
@@ -213,11 +213,9 @@ impl ReplayWithProgress {
         self.damage.extend(warnings);
     }
 
-    fn tell_short_samples(&mut self, count: u64) {
-        if count != 0 {
-            self.replay.found_short_samples(count);
-            self.tell_warnings();
-        }
+    fn tell_damage(&mut self, found: DamagedSamples) {
+        self.replay.found_damage(found);
+        self.tell_warnings();
     }
 
     fn show_progress(&mut self, wait: &Wait) {

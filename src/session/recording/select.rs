@@ -30,7 +30,7 @@ use super::event_name::event_name;
 use crate::{
     engine::{
         pump::{MOVES, MoveEvent, TaskCgroups},
-        sample_routes::Route,
+        sample_routes::{Route, SampleLimits},
     },
     plan::{Callchain, Switch},
     selectors::{self, BuiltIn, devices},
@@ -543,13 +543,14 @@ fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Strin
     }
 }
 
-/// Returns the minimum size of the raw data in the samples of each attr, in bytes; 0 if there is none.
-pub fn raw_sizes(recording: &Recording) -> Vec<usize> {
+/// Returns what samples of the recording have to fulfill.
+pub fn sample_limits(recording: &Recording) -> SampleLimits {
     let size = |event: &RecordedEvent| match &event.format {
         Some(format) if event.layout().format.sample_type & PERF_SAMPLE_RAW != 0 => format.size(),
         _ => 0,
     };
-    recording.events.iter().map(size).collect()
+    let raw_sizes = recording.events.iter().map(size).collect();
+    SampleLimits { raw_sizes, last: recording.last_possible_time().unwrap_or(u64::MAX) }
 }
 
 #[cfg(test)]

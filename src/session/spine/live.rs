@@ -222,7 +222,7 @@ impl LiveSession {
         let end_signal = (!matches!(ending, Ending::Source(_))).then_some(libc::SIGTERM);
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
         let end = EventsEnd::at(context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime)));
-        let recorded = finish_recording(&mut run_loop.source, ending);
+        let recorded = finish_recording(&mut run_loop.source, ending, end.of_spans);
         let at_exit = run_loop.finish(ending, finish_as(ending, plan.face), &mut sink, end);
         print_shortcomings(about, plan.verbosity);
         Outcome {
@@ -417,11 +417,14 @@ fn targets(capture: &plan::Capture, workload: Option<&Workload>) -> Result<Optio
     }))
 }
 
-/// If there is a recording, finishes it.
-fn finish_recording(source: &mut RecordingTee<Capture>, ending: Ending) -> Result<Option<Summary>> {
-    let Some(recording) = source.take_recording() else { return Ok(None) };
+/// If there is a recording, finishes it. `end` is the time at which the events were turned off.
+fn finish_recording(source: &mut RecordingTee<Capture>, ending: Ending, end: u64) -> Result<Option<Summary>> {
+    let Some(mut recording) = source.take_recording() else { return Ok(None) };
     // If delivery ended early, the kernel's counts include losses from after the end of the recording.
     let lost = if ending.is_complete() { source.source.lost() } else { None };
+    if ending.is_complete() && recording.failure().is_none() {
+        recording.ended_at(end);
+    }
     recording.finish(lost.as_deref(), &mut []).map(Some)
 }
 

@@ -77,9 +77,7 @@ impl ChosenRecording {
         let recording = open::open(&input.path, &limits(input, &plan.capture.events))?;
         let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
             // Damage to the recording may be the reason why an event is missing.
-            if plan.face != Face::Command {
-                recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
-            }
+            recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
         })?;
         let (plan, input, others) = (Arc::new(plan.clone()), input.clone(), plan.others);
         let chosen = ChosenRecording { plan, input, recording, selected, others, prepared: None };
@@ -309,13 +307,13 @@ impl ChosenRecording {
         // The last record of the recording may be one of another task.
         let until = facts.times.map_or(0, |(_, last)| last.min(selection.last_time()));
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
-        let raw_sizes = select::raw_sizes(&recording);
+        let limits = select::sample_limits(&recording);
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         let ring_cpus = replay.ring_cpus();
         let stats = Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len()));
         let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
-            .with_raw_sizes(raw_sizes, stats.clone())
+            .with_limits(limits, stats.clone())
             .with_guests(input.guests)
             .with_cgroups(input.cgroups_of_samples());
         let about = About {

@@ -1,5 +1,5 @@
-//! `--header-only`: prints the feature sections of a recording in the format of `perf report --header-only`. Reads
-//! records only if no feature section states the times of the first and the last sample.
+//! `--header-only`: prints the feature sections of a recording in the format of `perf report --header-only`. The times of
+//! the first and the last sample are those of the records: perf may store other times.
 
 use std::{
     fmt::Write as _,

@@ -1,8 +1,7 @@
 //! Sorts records that can only be read from front to back: the records of a pipe, and compressed records.
 //!
-//! Unread records may be older than the records that were already read. Rounds limit how much older they can be. perf
-//! marks the end of each round: after this mark, no record comes that is older than the newest record of the previous
-//! round. Some recordings have no such marks. For these recordings, a window of bytes is read ahead, and unread records
+//! Unread records may be older than the records that were already read. Rounds limit how much older they can be (see
+//! [`Rounds`]). Some recordings have no such marks. For these recordings, a window of bytes is read ahead, and unread records
 //! are assumed to be newer than the oldest record in the window.
 //!
 //! The kernel takes the time of a record before it reserves the record's space in the ring. If a hypervisor stops the
@@ -20,11 +19,14 @@ use perf_prof_format::{
             PERF_RECORD_STAT_ROUND,
         },
     },
-    record::{Chunk, MARGIN, SortedRecord, record_size, record_type},
+    record::{Chunk, SortedRecord, record_size, record_type},
 };
 use rustc_hash::FxHashMap;
 
-use super::block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, Warnings};
+use super::{
+    block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, Warnings},
+    rounds::{Ending, Rounds},
+};
 use crate::{
     error::{PerfDataError, wrong_types},
     format::{
@@ -61,6 +63,7 @@ pub(crate) struct SequentialStream {
     /// The AUX area data that was found so far.
     aux: AuxTrace,
     arrival: Arrival,
+    ending: Ending,
     warnings: Warnings,
     window: Window,
     ended: bool,
@@ -93,12 +96,9 @@ struct Window {
     first: u64,
     /// The number of records with a type that no recorder writes.
     wrong_types: u64,
-    /// `before` is the time of the last record, and `newest` is the newest time of all records so far.
+    /// The time of the last record.
     before: u64,
-    newest: u64,
-    /// Two times, from each of which the margin was subtracted: the newest time of all records up to the end of the
-    /// last round, and the newest time of all records up to the end of the round before it.
-    rounds: [u64; 2],
+    rounds: Rounds,
     /// A second lower bound for the times of unread records. It is set when a block has to be delivered because the
     /// window is full: unread records are assumed to be newer than the earliest record of this block.
     floor: u64,
@@ -138,14 +138,14 @@ impl Window {
         let time = own.unwrap_or(self.before);
         if is_impossible(record_type(record)) {
             self.wrong_types += 1;
-            let since = if self.rounds[0] != 0 { self.bound() } else { self.before };
+            let since = if self.rounds.have_ended() { self.bound() } else { self.before };
             self.missing_since.get_or_insert(since);
-        } else if self.missing_since.is_some() && self.rounds[0] == 0 && own.is_some() {
+        } else if self.missing_since.is_some() && !self.rounds.have_ended() && own.is_some() {
             self.end_gap(time);
         }
         let ReplayContext { layouts, selection, .. } = &self.context;
         self.before = time;
-        self.newest = self.newest.max(time);
+        self.rounds.newest = self.rounds.newest.max(time);
         if selection.wants(record, time, layouts) == Wanted::No {
             return;
         }
@@ -159,14 +159,14 @@ impl Window {
 
     /// Returns the lower bound for the times of unread records.
     fn bound(&self) -> u64 {
-        self.rounds[1].max(self.floor)
+        self.rounds.bound().max(self.floor)
     }
 
     /// Returns a time since which records are missing, if the next bytes cannot be read. In an input with rounds, these bytes
     /// may have records of a ring that had none for a long time. In other inputs, the last samples of any CPU may be in these
     /// bytes; then all records in the window are read.
     fn missing_from(&self) -> u64 {
-        if self.rounds[0] != 0 {
+        if self.rounds.have_ended() {
             return self.bound();
         }
         let mut last: FxHashMap<Option<u32>, u64> = FxHashMap::default();
@@ -194,8 +194,9 @@ impl Window {
     /// For sorting, records after the round get a later time than the records of the round, so that the records of the
     /// round can be delivered at once.
     fn end_round_of_counts(&mut self) {
-        self.before = self.newest.saturating_add(1);
-        self.newest = self.before;
+        self.before = self.rounds.newest.saturating_add(1);
+        self.rounds.newest = self.before;
+        self.rounds.end_sorted();
         self.finish_block();
     }
 
@@ -216,7 +217,7 @@ impl Window {
 impl SequentialStream {
     /// Creates a stream of these records. At most about `limit` bytes are read ahead.
     pub fn new(records: RecordReader, arrival: Arrival, limit: usize, setup: StreamSetup) -> Self {
-        let StreamSetup { context, mut numbers, warnings, memory } = setup;
+        let StreamSetup { context, mut numbers, warnings, memory, ending } = setup;
         let aux = context.aux;
         let window = Window {
             block: context.pool.buffer(0),
@@ -228,15 +229,14 @@ impl SequentialStream {
             first: u64::MAX,
             wrong_types: 0,
             before: 0,
-            newest: 0,
-            rounds: [0; 2],
+            rounds: Rounds::default(),
             floor: 0,
             missing_since: None,
             number: numbers.next_number(),
             numbers,
         };
         let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
-        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, warnings, window, ended: false }
+        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, ending, warnings, window, ended: false }
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
@@ -245,10 +245,9 @@ impl SequentialStream {
 
     /// Reads more records until a block can be delivered, or the window is full, or the input ends.
     fn read_ahead(&mut self) -> Result<(), PerfDataError> {
-        let complete = |first: u64, rounds: [u64; 2]| first < rounds[1];
         while !self.ended
             && self.window.bytes < self.window.limit
-            && !self.window.earliest().is_some_and(|(_, first)| complete(first, self.window.rounds))
+            && self.window.earliest().is_none_or(|(_, first)| first >= self.window.rounds.bound())
         {
             self.step()?;
         }
@@ -284,6 +283,8 @@ impl SequentialStream {
         match end {
             Next::Record(size) => return self.record(size),
             Next::End => {}
+            // The warning was added when the file was opened.
+            Next::CutOff(0) => self.warnings.note_damage(),
             Next::CutOff(left) => self.warn(format_args!("the last {left} bytes are left out: the input is cut off")),
             Next::Damaged => {
                 let at = self.records.consumed();
@@ -315,13 +316,13 @@ impl SequentialStream {
     /// Notes the gap that lasts until the end of the input, if its last records cannot be read.
     fn note_unread_end(&mut self, end: Next) {
         let window = &mut self.window;
-        window.end_gap(window.newest);
-        match (self.unpacking, end) {
-            (Unpacking::Failed(since), _) => window.context.note_unread(since, u64::MAX),
-            (Unpacking::Works, Next::CutOff(_) | Next::Damaged) => {
+        window.end_gap(window.rounds.newest);
+        match (self.unpacking, end, self.ending) {
+            (Unpacking::Failed(since), ..) => window.context.note_unread(since, u64::MAX),
+            (Unpacking::Works, Next::CutOff(_) | Next::Damaged, _) | (_, _, Ending::Killed) => {
                 window.context.note_unread(window.missing_from(), u64::MAX);
             }
-            (Unpacking::Works, Next::Record(_) | Next::End) => {}
+            (Unpacking::Works, Next::Record(_) | Next::End, Ending::Finished) => {}
         }
     }
 
@@ -356,15 +357,15 @@ impl SequentialStream {
             }
             PERF_RECORD_FINISHED_ROUND => {
                 let margin = match self.arrival {
-                    Arrival::Stored => MARGIN.as_nanos() as u64,
+                    Arrival::Stored => Rounds::MARGIN,
                     Arrival::Live => 0,
                 };
                 if self.unpacking == Unpacking::Works {
                     let window = &mut self.window;
-                    window.end_gap(window.newest);
+                    window.end_gap(window.rounds.newest);
                     // Without the damaged records, the newest time is not known. So the bound stays until they end, and no
                     // record after the start of their gap is released before the gap is noted.
-                    window.rounds = [window.newest.saturating_sub(margin), window.rounds[0]];
+                    window.rounds.end(margin);
                 }
                 if self.arrival == Arrival::Live {
                     self.window.finish_block();
@@ -373,7 +374,6 @@ impl SequentialStream {
             PERF_RECORD_STAT_ROUND if self.arrival == Arrival::Live => {
                 self.window.add(record);
                 self.window.end_round_of_counts();
-                self.window.rounds = [self.window.newest; 2];
             }
             _ => {
                 skip = payload(record);

@@ -70,8 +70,13 @@ fn round() -> Vec<u8> {
 fn replay(bytes: Vec<u8>, at_once: usize, arrival: Arrival, limit: usize) -> (Vec<u64>, u64, Vec<String>) {
     let records = RecordReader::new("x", ByteOrder::Native, Box::new(InMemory(bytes, at_once)));
     let warnings = Warnings::default();
-    let setup =
-        StreamSetup { context: context(), numbers: Numbers::ALL, warnings: warnings.clone(), memory: usize::MAX };
+    let setup = StreamSetup {
+        context: context(),
+        numbers: Numbers::ALL,
+        warnings: warnings.clone(),
+        memory: usize::MAX,
+        ending: Ending::Finished,
+    };
     let stream = SequentialStream::new(records, arrival, limit, setup);
     let release = if arrival == Arrival::Live { ReleaseTime::AtOnce } else { ReleaseTime::InRounds };
     let mut merger = Merger::new(vec![Box::new(stream)], release, ReadLimits::default().limit("x"));

@@ -54,7 +54,7 @@ impl Decoder {
         let context =
             Arc::new(context.with_symbol_options(Default::default(), Processes::Recorded(Default::default())));
         let state = ReplayState::new(parts.layouts.clone(), parts.routes.clone(), None, parts.loss_reporting())
-            .with_raw_sizes(parts.raw_sizes.clone(), stats.clone());
+            .with_limits(parts.limits.clone(), stats.clone());
         let mut pump =
             Pump::for_recording(state.with_guests(parts.guests), context.clone(), stats.clone(), rings, None);
         let columns = Columns::new(self.plan.clone(), self.limit);
@@ -83,9 +83,7 @@ impl Decoder {
         }
         failure.map_or(Ok(()), Err)?;
         let lost = pump.replay_state().map_or_else(Vec::new, ReplayState::lost_per_event);
-        if let short @ 1.. = pump.replay_state().map_or(0, ReplayState::short_samples) {
-            replay.found_short_samples(short);
-        }
+        replay.found_damage(pump.replay_state().map(ReplayState::damaged_samples).unwrap_or_default());
         let warnings = if part == 0 { replay.take_warnings() } else { replay.take_own_warnings() };
         let counts = PartCounts { stats: stats.counts(), lost, last, ..PartCounts::default() };
         Ok(Some(PartEnd { counts, warnings, losses: rows.lost }))

@@ -11,7 +11,7 @@ use crate::{
     dividing::has_readings,
     engine::{
         pump::Pump,
-        sample_routes::{LossReporting, ReplayState, Route},
+        sample_routes::{LossReporting, ReplayState, Route, SampleLimits},
     },
     plan::Switch,
     recording::select::{self, Selected},
@@ -34,8 +34,8 @@ pub struct ColumnParts {
     pub(super) layouts: Arc<Layouts>,
     pub(super) types: Vec<EventType>,
     pub(super) routes: Vec<Vec<Route>>,
-    /// The minimum size of the raw data in the samples of each attr, in bytes.
-    pub(super) raw_sizes: Vec<usize>,
+    /// What samples have to fulfill.
+    pub(super) limits: SampleLimits,
     selection: Selection,
     pub(super) guests: Switch,
     /// The minimum size of a part, in bytes.
@@ -70,7 +70,7 @@ impl ColumnParts {
             layouts: recording.layouts().clone(),
             types: selected.types.clone(),
             routes: selected.routes.clone(),
-            raw_sizes: select::raw_sizes(recording),
+            limits: select::sample_limits(recording),
             selection: selection.clone(),
             guests,
             of_part: PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64),
