@@ -56,7 +56,7 @@ def offcpu(event: PerfEvent) -> None:
     us = event.duration // 1000
     if event.state == "preempted":
         return
-    waker, woken = task(event.waker_comm, event.waker_pid), event._time - event.waited
+    waker, woken = task(event.waker_comm, event.waker_pid), event._time - (event.waited or 0)
     if event.waker_pid > 0:
         wakers.note(event.pid, event.begin._time, woken, event.waker_pid, waker)
     if us < args.min or args.comm not in (None, event.comm):

@@ -19,10 +19,10 @@ use perf_prof_system::{budget::Budget, file::open_regular};
 use super::{
     error::{PerfDataError, cut_off, wrong_types},
     format::{
-        attr::Attr,
+        attr::{Attr, AttrFlag},
         bytes::ByteOrder,
         features::{EventDesc, Features, feature_name},
-        first_records::{AuxTrace, FirstRecords, RingsOf, aux_warning},
+        first_records::{AuxTrace, FirstRecords, IdIndex, RingsOf, aux_warning},
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
         layouts::{Layouts, RawNumbers},
@@ -96,7 +96,7 @@ pub struct Recording {
     pub kernel: Option<KernelMapping>,
     /// The AUX area data that was found so far.
     aux: AuxTrace,
-    rings_of: RingsOf,
+    id_index: IdIndex,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
     /// True if some of the warnings in `warnings` say that records are missing.
@@ -232,7 +232,7 @@ impl Recording {
         }
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
-        let FirstRecords { kernel, tracing_data, aux, rings_of } =
+        let FirstRecords { kernel, tracing_data, aux, id_index } =
             FirstRecords::read(&mut RecordReader::new(name, order, Box::new(feed)))?;
         if let (None, Some(bytes)) = (&features.tracing_data, tracing_data)
             && let Err(why) = features.add(HEADER_TRACING_DATA, &bytes, order)
@@ -241,7 +241,7 @@ impl Recording {
         }
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
-        let described = PipeDescription { attrs, features, kernel, aux, rings_of, warnings };
+        let described = PipeDescription { attrs, features, kernel, aux, id_index, warnings };
         let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
         Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ending, ..recording })
     }
@@ -278,7 +278,7 @@ impl Recording {
     }
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
-        let PipeDescription { attrs, features, kernel, aux, rings_of, warnings } = described;
+        let PipeDescription { attrs, features, kernel, aux, id_index, warnings } = described;
         // The event descriptions and the attrs usually have the same order. If the orders differ, an attr gets the
         // description with the same ids.
         let by_ids: HashMap<_, _> =
@@ -317,7 +317,7 @@ impl Recording {
             features,
             kernel,
             aux,
-            rings_of,
+            id_index,
             warnings,
             lacks_records: false,
             ending: Ending::Finished,
@@ -358,7 +358,15 @@ impl Recording {
     /// cgroups, it has at least one id for each of these CPUs. Only an event of threads on any CPU may have fewer ids.
     pub fn is_of_some_cpus(&self, event: &RecordedEvent) -> bool {
         let online = self.features.cpus.map_or(0, |(_, online)| online as usize);
-        self.rings_of == RingsOf::Cpus && (1..online).contains(&event.ids.len())
+        self.id_index.rings_of == RingsOf::Cpus && (1..online).contains(&event.ids.len())
+    }
+
+    /// Returns whether an event has only the samples of the tasks that were selected when it was recorded. Returns false
+    /// if the recording does not state this: `perf-prof record` writes the same for one thread (`-t`) or one cgroup as for
+    /// all tasks.
+    pub fn is_of_some_tasks(&self, event: &RecordedEvent) -> bool {
+        // Other recorders may set the bit for events of all tasks too, but perf names the threads in the id index.
+        if self.is_own() { event.attr.has(AttrFlag::Inherit) } else { self.id_index.has_threads }
     }
 
     /// Returns whether perf-prof made the recording.

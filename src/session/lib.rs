@@ -51,7 +51,8 @@
 //!   `engine/span_report.rs`; the exit status: `engine/exit_status.rs`
 //! * how a traced command ends: `live/workload_end.rs`
 //! * whether a path is a recording, and the message if it is not: `recording/open.rs`
-//! * what a replay says if nothing was selected: `recording/empty_result.rs`
+//! * what a replay says if nothing was selected: `recording/empty_result.rs`; what the recording lacks for the selected
+//!   events: `recording/lacking.rs`
 //! * clocks of recordings and `--time`: `recording/clock.rs`
 //! * names in recordings: `recording/binaries.rs`, `recording/kernel.rs`; of events without a recorded name:
 //!   `recording/event_name.rs`

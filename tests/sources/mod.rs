@@ -14,6 +14,7 @@ pub mod signals;
 mod system_calls;
 mod tcp;
 pub mod timers;
+mod unrecorded;
 mod virtual_machines;
 pub mod work;
 

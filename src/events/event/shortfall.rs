@@ -24,6 +24,8 @@ pub struct Shortfall {
     pub damaged: bool,
     /// A table in the kernel could not be read at the end, so the number of missing events is unknown.
     pub unread: bool,
+    /// The recording lacks the events of other tasks, which a source needs, so the number of missing spans is unknown.
+    pub of_some_tasks: bool,
     /// The number of scheduler events that were not delivered, although no loss was reported.
     pub unseen: u64,
     /// The number of spans, of all tasks, whose end was not seen, although no loss was reported.
@@ -84,13 +86,15 @@ impl Shortfall {
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
         let (missed, damaged, unread) = (stats.total_missed_in_kernel(), stats.is_damaged(), stats.has_unread());
-        let is_complete = (lost, unattributed, throttled, damaged, unread) == (0, 0, 0, false, false);
+        let of_some_tasks = stats.is_of_some_tasks();
+        let is_complete =
+            (lost, unattributed, throttled, damaged, unread, of_some_tasks) == (0, 0, 0, false, false, false);
         let of_events = Shortfall { lost, missed, unattributed, throttled, ..Shortfall::default() };
-        (!is_complete).then_some(Shortfall { damaged, unread, ..of_events })
+        (!is_complete).then_some(Shortfall { damaged, unread, of_some_tasks, ..of_events })
     }
 
-    /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged, records may be missing at
-    /// any time, so they count as missing since `then` too.
+    /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged or lacks tasks, records may be
+    /// missing at any time, so they count as missing since `then` too.
     pub fn since(&self, then: &Shortfall) -> Option<Shortfall> {
         // Saturate: the kernel's counts replace the counts in records, and may be lower.
         let more = |of: fn(&Shortfall) -> u64| of(self).saturating_sub(of(then));
@@ -101,6 +105,7 @@ impl Shortfall {
             throttled: more(|of| of.throttled),
             damaged: self.damaged,
             unread: self.unread,
+            of_some_tasks: self.of_some_tasks,
             unseen: more(|of| of.unseen),
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
@@ -111,7 +116,8 @@ impl Shortfall {
             cpus_without_idle_events: self.cpus_without_idle_events.clone(),
         };
         let counts = [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps];
-        (since.damaged || since.unread || counts.iter().any(|&count| count != 0)).then_some(since)
+        let is_unknown = since.damaged || since.unread || since.of_some_tasks;
+        (is_unknown || counts.iter().any(|&count| count != 0)).then_some(since)
     }
 
     /// Returns a text of the tasks with the most missing time or gaps, and the number of other tasks: `40 of make/12 (at
@@ -162,6 +168,9 @@ impl Shortfall {
         }
         if self.unread {
             reasons.push("a table in the kernel cannot be read".to_owned());
+        }
+        if self.of_some_tasks {
+            reasons.push("the events of other tasks were not recorded".to_owned());
         }
         if self.without_room != 0 {
             reasons.push(counted(

@@ -35,6 +35,8 @@ pub struct Stats {
     damaged: AtomicU64,
     /// Whether a table in the kernel could not be read at the end of the run.
     unread: AtomicBool,
+    /// True if the recording lacks the events of other tasks, which a source needs.
+    of_some_tasks: AtomicBool,
     /// The number of samples of perf-prof's own threads. These samples are not delivered.
     own: Arc<AtomicU64>,
     /// The kernel's own counts of lost samples, as they were last read.
@@ -76,6 +78,7 @@ impl Stats {
             throttled: 0.into(),
             damaged: 0.into(),
             unread: false.into(),
+            of_some_tasks: false.into(),
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
@@ -219,9 +222,19 @@ impl Stats {
         self.unread.load(Relaxed)
     }
 
+    /// Notes that the recording lacks the events of other tasks, which a source needs.
+    pub fn note_of_some_tasks(&self) {
+        self.of_some_tasks.store(true, Relaxed);
+    }
+
+    /// Returns whether the recording lacks the events of other tasks, which a source needs.
+    pub fn is_of_some_tasks(&self) -> bool {
+        self.of_some_tasks.load(Relaxed)
+    }
+
     /// Returns whether events are missing whose number is unknown.
     pub fn lacks_events(&self) -> bool {
-        self.is_damaged() || self.has_unread()
+        self.is_damaged() || self.has_unread() || self.is_of_some_tasks()
     }
 
     /// Sets the kernel's own counts of lost samples. `None` changes nothing.

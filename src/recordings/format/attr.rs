@@ -36,6 +36,8 @@ pub struct Attr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AttrFlag {
+    /// Tasks that are created later inherit the event. Events of CPUs are not inherited.
+    Inherit = 1,
     /// The event is not counted in user space.
     ExcludeUser = 4,
     /// The event is not counted in the kernel.

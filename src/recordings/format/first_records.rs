@@ -23,12 +23,21 @@ pub(crate) struct FirstRecords {
     pub tracing_data: Option<Vec<u8>>,
     /// The AUX area data that was found so far.
     pub aux: AuxTrace,
-    /// Whether the rings belong to CPUs or to threads.
-    pub rings_of: RingsOf,
+    /// What the rings belong to.
+    pub id_index: IdIndex,
 }
 
-/// Whether the rings of a recording belong to CPUs or to threads. An id index (PERF_RECORD_ID_INDEX) states this.
-/// `perf-prof record` and perf (since 6.0) write an id index at the start of a recording.
+/// What an id index (PERF_RECORD_ID_INDEX) states. `perf-prof record` and perf (since 6.0) write an id index at the start
+/// of a recording.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdIndex {
+    /// Whether the rings belong to CPUs or to threads.
+    pub rings_of: RingsOf,
+    /// Whether it names the threads for which events were opened. `perf-prof record` leaves them out.
+    pub has_threads: bool,
+}
+
+/// Whether the rings of a recording belong to CPUs or to threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RingsOf {
     /// The recording does not state what its rings belong to.
@@ -40,18 +49,21 @@ pub(crate) enum RingsOf {
     Threads,
 }
 
-impl RingsOf {
+impl IdIndex {
     /// Adds the information in an id index. A long id index is split into several records, and this method is called
     /// for each of them.
     pub fn add(&mut self, record: &[u8], order: ByteOrder) {
         let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
         for _ in 0..read.u64().unwrap_or(0) {
             // Each entry has four numbers: id, ring, CPU, thread.
-            let Some([_, _, cpu, _]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else { break };
-            match (*self, cpu) {
-                (RingsOf::Threads, _) | (_, u64::MAX) => *self = RingsOf::Threads,
-                (RingsOf::Unknown | RingsOf::Cpus, _) => *self = RingsOf::Cpus,
-            }
+            let Some([_, _, cpu, thread]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else {
+                break;
+            };
+            self.has_threads |= thread != u64::MAX;
+            self.rings_of = match (self.rings_of, cpu) {
+                (RingsOf::Threads, _) | (_, u64::MAX) => RingsOf::Threads,
+                (RingsOf::Unknown | RingsOf::Cpus, _) => RingsOf::Cpus,
+            };
         }
     }
 }
@@ -82,7 +94,7 @@ impl FirstRecords {
                 break;
             }
             if kind == PERF_RECORD_ID_INDEX {
-                found.rings_of.add(record, order);
+                found.id_index.add(record, order);
             }
             if kind == PERF_RECORD_AUXTRACE_INFO {
                 found.aux.kind = aux_kind(record, order);

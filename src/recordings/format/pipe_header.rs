@@ -6,7 +6,7 @@ use super::{
     attr::Attr,
     bytes::{ByteOrder, ByteReader},
     features::{EventDesc, Features, PARSED, build_id, feature_name},
-    first_records::{AuxTrace, RingsOf, aux_kind, inner_tracing_data},
+    first_records::{AuxTrace, IdIndex, aux_kind, inner_tracing_data},
     header::{AttrIds, EVENT_MEMORY, ID_MEMORY},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
 };
@@ -24,8 +24,8 @@ pub(crate) struct PipeDescription {
     pub kernel: Option<KernelMapping>,
     /// The AUX area data that was found so far.
     pub aux: AuxTrace,
-    /// Whether the rings belong to CPUs or to threads.
-    pub rings_of: RingsOf,
+    /// What the rings belong to.
+    pub id_index: IdIndex,
     /// Messages about problems with these records.
     pub warnings: Vec<String>,
 }
@@ -155,7 +155,7 @@ impl PipeDescription {
                     .add(HEADER_TRACING_DATA, data, order)
                     .map_err(|why| (feature_name(HEADER_TRACING_DATA), why))?;
             }
-            PERF_RECORD_ID_INDEX => self.rings_of.add(record, order),
+            PERF_RECORD_ID_INDEX => self.id_index.add(record, order),
             PERF_RECORD_AUXTRACE_INFO => self.aux.kind = aux_kind(record, order),
             PERF_RECORD_AUXTRACE => {
                 let size = read.u64().unwrap_or(0);

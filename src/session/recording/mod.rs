@@ -7,6 +7,7 @@ pub mod columns;
 pub mod empty_result;
 pub mod event_name;
 pub mod kernel;
+pub mod lacking;
 pub mod open;
 pub mod replay;
 pub mod select;

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail};
 use perf_prof_events::{
     derive::{
         self, Derived, Presence, Span, SpanRule,
-        source::{Coverage, check_coverage},
+        source::{Coverage, Scope, check_coverage, scope},
     },
     event::{EventType, Format, OtherFormat, RawData, Sides},
 };
@@ -24,9 +24,9 @@ use perf_prof_format::{
     },
     tracefs::Filter,
 };
-use perf_prof_recordings::{AttrFlag, Gaps, RecordedEvent, Recording};
+use perf_prof_recordings::{Gaps, RecordedEvent, Recording};
 
-use super::event_name::event_name;
+use super::{event_name::event_name, lacking::Lacking};
 use crate::{
     engine::{
         pump::{MOVES, MoveEvent, TaskCgroups},
@@ -49,12 +49,8 @@ pub struct Selected {
     pub moves: Option<usize>,
     /// The names of events that the script's first line selects and that were not recorded.
     pub missing_events: Vec<String>,
-    /// The selectors of probes in files. A recording has the names of probes, but not their files.
-    with_files: Vec<String>,
-    /// The names of selected events whose selectors request call chains that were not recorded.
-    without_chains: Vec<String>,
-    /// The selectors that request strings (`str=`) of events without strings in the recording.
-    without_strings: Vec<String>,
+    /// What the recording lacks for the selected events.
+    pub lacking: Lacking,
 }
 
 /// The attrs of the events that a span is made of, each with the indices of its rules.
@@ -101,14 +97,14 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             && !attrs.is_empty()
             && !probe.file.is_empty()
         {
-            selected.with_files.push(spec.selector.clone());
+            selected.lacking.with_files.push(spec.selector.clone());
         }
         for attr in attrs {
             let filter = filter(spec, &formats[attr])?;
             let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
             let asked = spec.attrs.stack == Stack::On || spec.attrs.max_stack.is_some();
             if asked && !has_chains(&event) {
-                selected.without_chains.push(event.real_name());
+                selected.lacking.without_chains.push(event.real_name());
             }
             selected.add(attr, event, Some((spec, filter)));
         }
@@ -164,6 +160,12 @@ fn refuse_some_cpus(spec: &EventSpec, inputs: &SpanInputs, recording: &Recording
             .map_err(|error| anyhow!("{name} has the events of only some CPUs: {error}"))?;
     }
     Ok(())
+}
+
+/// Returns whether a source needs the events of all tasks, but the recording has the events of only some tasks.
+fn lacks_tasks(spec: &EventSpec, inputs: &SpanInputs, recording: &Recording) -> bool {
+    let is_of_some_tasks = |(attr, _): &(usize, Vec<usize>)| recording.is_of_some_tasks(&recording.events[*attr]);
+    scope(slice::from_ref(spec)) == Ok(Scope::Machine) && inputs.iter().any(is_of_some_tasks)
 }
 
 /// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
@@ -249,11 +251,6 @@ fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &
 }
 
 impl Selected {
-    /// Returns the selectors that request strings of events without strings in the recording.
-    pub fn without_strings(&self) -> &[String] {
-        &self.without_strings
-    }
-
     fn add(&mut self, attr: usize, event: EventType, limits: Option<(&EventSpec, Option<Filter>)>) {
         let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
         self.routes[attr].push(Route { event: self.types.len(), cpus, filter });
@@ -271,17 +268,22 @@ impl Selected {
     ) -> Result<()> {
         let wrong = |error| anyhow!("{}: {error}", spec.selector);
         devices::refuse_names(span)?;
+        if lacks_tasks(spec, &inputs, recording) {
+            self.lacking.of_some_tasks.push(spec.selector.clone());
+        }
         let rules = SpanRule::all(span).map_err(wrong)?;
         let of_inputs: Vec<_> = inputs.iter().map(|(attr, own)| (formats[*attr].clone(), own.clone())).collect();
         let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs).map_err(wrong)?;
+        let attrs: Vec<usize> = inputs.iter().map(|(attr, _)| *attr).collect();
+        self.lacking.note_unknown_fields(spec, span, &attrs, formats);
         if made.lacks_strings() {
-            self.without_strings.push(spec.selector.clone());
+            self.lacking.without_strings.push(spec.selector.clone());
         }
         let first = self.types.len();
         for (attr, own) in inputs {
             let event = event_type(&recording.events[attr], &formats[attr], None);
             if own.iter().any(|&rule| rules[rule].action.has_chain(span.stack)) && !has_chains(&event) {
-                self.without_chains.push(event.real_name());
+                self.lacking.without_chains.push(event.real_name());
             }
             let cpus = spec.attrs.cpus.clone();
             self.routes[attr].push(Route { event: self.types.len(), cpus, filter: None });
@@ -289,53 +291,6 @@ impl Selected {
         }
         self.derived.push(Derived { span: Arc::new(made), inputs: (first..self.types.len()).collect() });
         Ok(())
-    }
-
-    /// Returns a warning for each kind of call chains or frames that was requested, but not recorded.
-    pub fn missing_chains(&self, asked: &Callchain, recording: &Recording) -> Vec<String> {
-        let Callchain { every_event, user, kernel, .. } = *asked;
-        let is_asked = [Some(every_event), user, kernel].contains(&Some(Switch::On));
-        let of_all = self.types.iter().filter(|event| !has_chains(event)).map(EventType::real_name);
-        let names: Vec<String> = if is_asked { of_all.collect() } else { self.without_chains.clone() };
-        let mut missing = vec![("call chains", names)];
-        let routes = recording.events.iter().zip(&self.routes);
-        let events: Vec<_> = routes
-            .flat_map(|(event, routes)| routes.iter().map(move |route| (event, &self.types[route.event])))
-            .collect();
-        for (what, asked, excluded, instead) in [
-            ("user frames", user, AttrFlag::ExcludeCallchainUser, PERF_SAMPLE_STACK_USER),
-            ("kernel frames", kernel, AttrFlag::ExcludeCallchainKernel, 0),
-        ] {
-            // A copy of the stack in the samples is unwound. It gives user frames even if the kernel left them out of
-            // the call chain.
-            let lacks = |recorded: &RecordedEvent, event: &EventType| {
-                has_chains(event) && recorded.attr.has(excluded) && event.layout.format.sample_type & instead == 0
-            };
-            let missing_events =
-                events.iter().filter(|(recorded, event)| asked == Some(Switch::On) && lacks(recorded, event));
-            missing.push((what, missing_events.map(|(_, event)| event.real_name()).collect()));
-        }
-        missing.iter_mut().for_each(|(_, names)| names.dedup());
-        let of_some = missing.iter().filter(|(_, names)| !names.is_empty());
-        let text = |(what, names): &(&str, Vec<String>)| {
-            format!(
-                "{what} of {} were not recorded and cannot be shown; `perf record -g` records them",
-                names.join(", ")
-            )
-        };
-        of_some.map(text).collect()
-    }
-
-    /// Returns a warning if the user selected probes by their files, because a recording does not contain these files.
-    pub fn unknown_files(&self, recording: &Recording) -> Option<String> {
-        let selectors: Vec<&str> = self.with_files.iter().map(String::as_str).collect();
-        (!selectors.is_empty()).then(|| {
-            format!(
-                "{} contains the names of probes, but not their files; {} selects by the name of the probe only",
-                recording.name,
-                selectors.join(", ")
-            )
-        })
     }
 
     /// Returns, for each selected event, the index of its attr among all events of the recording.
@@ -399,7 +354,7 @@ pub fn sides(asked: &Callchain) -> Result<Sides> {
 }
 
 /// Returns whether the samples of an event have call chains, or the registers and the stack to unwind them from.
-fn has_chains(event: &EventType) -> bool {
+pub(super) fn has_chains(event: &EventType) -> bool {
     const STACK: u64 = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
     let sample_type = event.layout.format.sample_type;
     sample_type & PERF_SAMPLE_CALLCHAIN != 0 || sample_type & STACK == STACK

@@ -160,24 +160,8 @@ impl ChosenRecording {
     /// Prints what is missing in the recording for the selected events.
     pub fn warn(&self) {
         let Self { plan, recording, selected, .. } = self;
-        // This warning is printed even with -q: the samples may come from other probes than the user selected.
-        selected.unknown_files(recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
-        let is_said = match plan.face {
-            Face::Script => plan.verbosity > Verbosity::Quiet,
-            Face::Program => true,
-            Face::Command => false,
-        };
-        if is_said {
-            for missing in selected.missing_chains(&plan.capture.callchain, recording) {
-                messages::say(format_args!("warning: {missing}"));
-            }
-            for selector in selected.without_strings() {
-                messages::say(format_args!(
-                    "warning: {selector}: {} has no strings of system calls, so they are None; record with -e {selector}",
-                    recording.name
-                ));
-            }
-        }
+        let warnings = selected.warnings(plan, recording);
+        warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
     }
 
     /// Delivers the samples to the receiver that `receive` creates, and prints what the run left out.
@@ -289,7 +273,7 @@ impl ChosenRecording {
         };
         let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
         let task_cgroups = needs_tasks.then(|| selected.task_cgroups(&recording)).flatten();
-        let Selected { types, derived, routes, missing_events, .. } = selected;
+        let Selected { types, derived, routes, missing_events, lacking, .. } = selected;
         let missing = MissingEvents {
             names: missing_events,
             recording: recording.name.clone(),
@@ -312,6 +296,7 @@ impl ChosenRecording {
         replay.set_wake(signals.wake_fd());
         let ring_cpus = replay.ring_cpus();
         let stats = Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len()));
+        lacking.note(&stats);
         let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
             .with_limits(limits, stats.clone())
             .with_guests(input.guests)

@@ -41,6 +41,8 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
+    /// The fields that are not known if events that the source also works without were not recorded.
+    pub dependent: &'static [Dependent],
     /// If the source's spans are short: a function that returns the kind of a span. Spans of one kind last about equally
     /// long. If one of them stays open for long, its end was not delivered. For example, some kernels do not deliver an end
     /// in an interrupt of an idle task.
@@ -109,6 +111,15 @@ pub struct Flag {
     pub filter: &'static str,
     /// What the option selects.
     pub about: &'static str,
+}
+
+/// Fields that need an event without which the source works too.
+#[derive(Clone, Copy, Debug)]
+pub struct Dependent {
+    /// The fields, as the subject of a sentence: "`blocked` and `waited`".
+    pub fields: &'static str,
+    /// The events, of which one is enough. The first one is that which live runs open.
+    pub events: &'static [&'static str],
 }
 
 /// A field of a source.
@@ -420,6 +431,7 @@ impl SourceDefinition {
         scope: Scope::Task,
         flags: &[],
         fields: &[],
+        dependent: &[],
         ends_soon: None,
         without_return: &[],
         narrow: None,

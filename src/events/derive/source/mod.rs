@@ -29,7 +29,7 @@ use perf_prof_format::{
 
 use self::definition::{Field, Flag, Rule};
 pub use self::{
-    definition::{Scope, SourceDefinition},
+    definition::{Dependent, Scope, SourceDefinition},
     target::{Coverage, SourceTargetError, check_coverage, scope},
 };
 use super::span::SpanError;

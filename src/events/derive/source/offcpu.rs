@@ -1,6 +1,6 @@
 //! `offcpu`: the time for which a task did not run.
 
-use super::{Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
+use super::{Dependent, Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::{Change, Keep},
     event::{PartView, SpanOrigin, SpanTask, SpanView},
@@ -39,10 +39,16 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         )
         .is(SpanOrigin::BeginBits("prev_state", STATE_BITS))
         .one_of(|| texts(TASK_STATES), ""),
-        Field::time("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
-            span.duration() - waited(span)
-        }),
-        Field::time("waited", "ns for which it could run and waited for a CPU", waited),
+        Field::time_if_known(
+            "blocked",
+            "ns until it was woken; the whole duration if no wakeup was seen; None if wakeups were not recorded",
+            |span| Some(span.duration() - waited(span)?),
+        ),
+        Field::time_if_known(
+            "waited",
+            "ns for which it could run and waited for a CPU; None if wakeups were not recorded",
+            waited,
+        ),
         Field::int(
             "waker_pid",
             "thread id of the task that woke it; 0 if an interrupt did; -1 if no wakeup was seen",
@@ -63,17 +69,24 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
             },
         ),
     ],
+    dependent: &[Dependent {
+        fields: "`blocked`, `waited` and the waker",
+        events: &["sched:sched_waking", "sched:sched_wakeup"],
+    }],
     ..SourceDefinition::EMPTY
 };
 
+/// The events of wakeups, of which one is enough.
+const WAKEUPS: [&str; 2] = ["sched_waking", "sched_wakeup"];
+
 fn waking<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
-    span.note("sched_waking").or_else(|| span.note("sched_wakeup"))
+    WAKEUPS.iter().find_map(|wakeup| span.note(wakeup))
 }
 
-fn waited(span: &SpanView<'_>) -> u64 {
+fn waited(span: &SpanView<'_>) -> Option<u64> {
     match (task_state(span.begin().int("prev_state")), waking(span)) {
-        ("preempted", _) => span.duration(),
-        (_, Some(waking)) => span.duration().saturating_sub(waking.time().saturating_sub(span.begin().time())),
-        (_, None) => 0,
+        ("preempted", _) => Some(span.duration()),
+        (_, Some(waking)) => Some(span.duration().saturating_sub(waking.time().saturating_sub(span.begin().time()))),
+        (_, None) => WAKEUPS.iter().any(|wakeup| span.has_input(wakeup)).then_some(0),
     }
 }

@@ -2,7 +2,7 @@
 
 use perf_prof_format::abi::signals;
 
-use super::{Field, Rule, Scope, SourceDefinition, signal::is_by_kernel};
+use super::{Dependent, Field, Rule, Scope, SourceDefinition, signal::is_by_kernel};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -87,6 +87,10 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Field::uint("by_kernel", "1 if the kernel sent this signal: for a fault, a timer, a closed pipe; else 0", |span| {
             sender(span).is_some_and(|sent| is_by_kernel(&sent)).into()
         }),
+    ],
+    dependent: &[
+        Dependent { fields: "most values of `exit_code`", events: &["syscalls:sys_enter_exit_group"] },
+        Dependent { fields: "`signal` and its sender", events: &["signal:signal_deliver"] },
     ],
     ..SourceDefinition::EMPTY
 };

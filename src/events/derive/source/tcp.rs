@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Field, Rule, Scope, SourceDefinition, texts};
+use super::{Dependent, Field, Rule, Scope, SourceDefinition, texts};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -76,6 +76,10 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
                 (None, None) => b"".into(),
             }
         }),
+    ],
+    dependent: &[
+        Dependent { fields: "the numbers of `retransmits`", events: &["tcp:tcp_retransmit_skb"] },
+        Dependent { fields: "some values of `reset`", events: &["tcp:tcp_receive_reset"] },
     ],
     ..SourceDefinition::EMPTY
 };

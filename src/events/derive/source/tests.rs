@@ -6,7 +6,10 @@ use perf_prof_format::{
 };
 
 use super::*;
-use crate::event::{SpanField, SpanFieldKind};
+use crate::{
+    derive::span::Presence,
+    event::{SpanField, SpanFieldKind},
+};
 
 #[test]
 fn the_grammar_knows_the_names_of_all_sources() {
@@ -35,6 +38,19 @@ fn a_source_has_each_field_once() {
         names.dedup();
         assert_eq!(names.len(), all, "{}", source.name);
         assert!(["duration", "open", "begin", "end", "between"].iter().all(|name| !names.contains(name)));
+    }
+}
+
+#[test]
+fn sources_work_without_the_events_of_dependent_fields() {
+    for source in SOURCES {
+        let rules: Vec<_> = source.rules.iter().map(|rule| rule.resolve(None)).collect();
+        for event in source.dependent.iter().flat_map(|dependent| dependent.events) {
+            let mut own = rules.iter().filter(|rule| {
+                matches!(&rule.event, EventKind::Tracepoint { system, name } if format!("{system}:{name}") == *event)
+            });
+            assert!(own.clone().count() != 0 && own.all(|rule| rule.presence != Presence::Needed), "{event}");
+        }
     }
 }
 

@@ -123,6 +123,11 @@ impl<'a> SpanView<'a> {
         self.context.map_or(std::env::consts::ARCH, Context::machine)
     }
 
+    /// Returns whether the tracepoint with this name, such as `sched_waking`, is among the events of the spans.
+    pub fn has_input(&self, name: &str) -> bool {
+        self.inputs.iter().any(|event| PartView { event: Some(event), record: &[] }.is(name))
+    }
+
     /// Returns which input the sample that began the span belongs to.
     pub fn begin_input(&self) -> usize {
         self.samples.begin.0
