@@ -8,7 +8,7 @@ use crate::{
         machine::{Need, needs},
         made::{Made, MadeAttr, u32s, u64s},
         recording::Folder,
-        run::{perf_prof, stdout},
+        run::{perf_prof, said, stdout},
         script::Run,
     },
     replay::made::NATIVE,
@@ -161,8 +161,8 @@ fn a_loss_may_last_for_several_parts() {
     assert!(shown.starts_with("7 20000 20002\n9 20001 20003\n") && shown.ends_with("\nTrue\n"), "{shown:.99}");
 }
 
-/// Thread 7 lacks the spans from 20 to 30, from 30 to 50 and from 50 to 70. Thread 9's span that begins at 15 ends at
-/// 60 at the latest, because the thread's next event would end it.
+/// Thread 7 lacks the spans from 20 to 30, from 30 to 50 and from 50 to 70. Thread 9's span that begins at 15 may last
+/// until the end of the recording at 80, because no event of the thread comes.
 #[test]
 fn the_time_of_missing_spans_has_a_bound_for_each_key() {
     let folder = Folder::new();
@@ -175,13 +175,38 @@ fn the_time_of_missing_spans_has_a_bound_for_each_key() {
     let rows = total["rows"].as_array().unwrap().iter();
     let rows: Vec<_> =
         rows.map(|row| (row["tid"].as_u64(), row["total"].as_u64(), row["missing_time"].as_u64())).collect();
-    let expected = [(7, 20, 50), (9, 10, 45)].map(|(tid, total, missing)| (Some(tid), Some(total), Some(missing)));
-    assert_eq!((rows, total["missing_time"].as_u64()), (expected.to_vec(), Some(95)), "{total}");
+    let expected = [(7, 20, 50), (9, 10, 65)].map(|(tid, total, missing)| (Some(tid), Some(total), Some(missing)));
+    assert_eq!((rows, total["missing_time"].as_u64()), (expected.to_vec(), Some(115)), "{total}");
+    let long = SELECTOR.to_owned() + "min=1s/";
+    let trace = perf_prof(&["trace", "-e", &long, "--input", &path]).output().unwrap();
+    assert!(said(&trace).contains("none of 3 spans fulfils `min=1s`; 4 spans are missing\n"), "{}", said(&trace));
     let text = output(&[]);
     let missing = |line: &str| line.split_whitespace().last().map(str::to_owned);
     let lines: Vec<Option<String>> = text.lines().skip(1).take(3).map(missing).collect();
     assert_eq!(lines, [Some("ms".to_owned()), Some("0.000".to_owned()), Some("0.000".to_owned())], "{text}");
-    assert!(text.contains("(missing ms: spans that were open when events were lost"), "{text}");
+    assert!(
+        text.contains(
+            "(missing ms: the dropped spans, whose begins are known, lasted at most this long, up to the end of the run)"
+        ) && text.contains(", and those that began and ended while events were lost: how many, and for how long, is not known"),
+        "{text}"
+    );
+}
+
+/// Thread 9 has no event after the loss, so nobody knows whether its span ended in the loss.
+#[test]
+fn a_span_that_may_still_be_open_is_missing_up_to_the_end_of_the_recording() {
+    let folder = Folder::new();
+    let entries = [
+        Sample { cpu: 0, tid: 9, time: 10 },
+        Lost { cpu: 0, time: 60 },
+        Sample { cpu: 1, tid: 7, time: 70 },
+        Sample { cpu: 1, tid: 7, time: 200 },
+    ];
+    let path = made(&entries, SampleId::All).write(&folder);
+    let output = perf_prof(&["top", "-q", "--by", "_tid", "--json", "--input", &path, SELECTOR]).output().unwrap();
+    let total = objects(&stdout(&output)).pop().unwrap();
+    let row = total["rows"].as_array().unwrap().iter().find(|row| row["tid"] == 9);
+    assert_eq!(row.and_then(|row| row["missing_time"].as_u64()), Some(190), "{total}");
 }
 
 #[test]
@@ -199,8 +224,9 @@ def __exit__():
 ";
     for jobs in ["1", "2", "5"] {
         let run = Run::script(script).event(SELECTOR).options(["--input", &path, "--jobs", jobs]).run();
-        let missing = "5 events were lost; spans are missing: 3 of 7 (at most 0.000 ms), 1 of 9 (at most 0.000 ms)";
-        assert_eq!(run.stdout, format!("95 {missing}\n"), "{jobs}: {}", run.stderr);
+        let missing = "5 events were lost; spans are missing: 1 of 9 (these at most 0.000 ms), 3 of 7 (these at most 0.000 \
+                       ms), and those that began and ended while events were lost: how many, and for how long, is not known";
+        assert_eq!(run.stdout, format!("115 {missing}\n"), "{jobs}: {}", run.stderr);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The commands that answer questions without a script, on workloads with known counts, live and from recordings.
 
 mod difference;
+mod edges;
 mod hist;
 mod partial;
 mod screen;

@@ -17,6 +17,7 @@ use crate::harness::{
     recording::{Folder, record_here},
     run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
     terminal::on_terminal,
+    wait,
 };
 
 /// Runs `perf-prof trace` with these arguments and the command.
@@ -293,4 +294,21 @@ fn a_system_call_that_hangs_lasts_until_the_run_ends() {
     let output = trace(&["-q", "--json", "-e", events, "--duration", "2s"], &["sleep".into(), "60".into()]);
     let open = objects(&stdout(&output));
     assert!(open.len() == 1 && open[0]["open"] == true, "{open:?}");
+}
+
+/// The recording contains no event, because the task hangs since before it.
+#[test]
+fn a_hang_that_is_older_than_the_recording_is_explained() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("hang.data");
+    let sleeper = wait::Killed(Command::new("sleep").arg("60").spawn().unwrap());
+    let pid = sleeper.0.id().to_string();
+    let sleeps = format!("{} ", libc::SYS_clock_nanosleep);
+    let call = || fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    wait::until("the task sleeps", || call().starts_with(&sleeps));
+    record_here(&path, &["-e", "syscall", "-p", &pid, "--duration", "300ms"]);
+    let text = said(&perf_prof(&["trace", "-e", "syscall/open/", "--input"]).arg(&path).output().unwrap());
+    assert!(text.contains("no sample in ") && text.contains(", although it was made for 0."), "{text}");
+    assert!(text.contains("has no event until it ends; `cat /proc/PID/stack` shows where a task waits"), "{text}");
 }

@@ -44,6 +44,8 @@ pub struct Context {
     lazy_offset: Option<LazyLock<FoundOffset, FindOffset>>,
     /// How far a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
+    /// When a recording began, in nanoseconds of its clock; `u64::MAX` if it is not known. 0 for live events.
+    recorded_since: AtomicU64,
     tasks: Mutex<Tasks>,
     /// How often `tasks` may have changed.
     task_changes: AtomicU64,
@@ -119,6 +121,7 @@ impl Context {
             realtime_offset: realtime_offset.into(),
             lazy_offset: None,
             reached_time: 0.into(),
+            recorded_since: 0.into(),
             tasks: Mutex::default(),
             task_changes: 0.into(),
             symbol_changes: 0.into(),
@@ -142,6 +145,16 @@ impl Context {
             recorded_queues: None,
             slot: Slot::default(),
         }
+    }
+
+    /// Notes when a recording began; `u64::MAX` if it is not known.
+    pub fn note_recorded_since(&self, time: u64) {
+        self.recorded_since.store(time.max(1), Relaxed);
+    }
+
+    /// Returns when the recording began; `u64::MAX` if it is not known, and `None` for live events.
+    pub fn recorded_since(&self) -> Option<u64> {
+        Some(self.recorded_since.load(Relaxed)).filter(|&time| time != 0)
     }
 
     /// Sets how many hardware queues each block device of a recording has, by device number.

@@ -9,6 +9,10 @@ use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
 /// The maximum number of tasks that a text names. Of other tasks, the text says only how many there are.
 const NAMED: usize = 3;
 
+/// The text about spans that left no trace, because their begins and their ends were lost.
+const UNKNOWN_SPANS: &str =
+    ", and those that began and ended while events were lost: how many, and for how long, is not known";
+
 /// What is missing in the events and spans of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortfall {
@@ -34,6 +38,10 @@ pub struct Shortfall {
     pub ambiguous: u64,
     /// The number of spans that were dropped because memory was short.
     pub without_room: u64,
+    /// The number of spans, of the selected tasks, that ended and whose begins are missing in the recording.
+    pub unbegun: u64,
+    /// The number of spans that are counted although they had not ended. They lasted longer.
+    pub unfinished: u64,
     /// The number of gaps of the selected tasks. A gap is an event that was not delivered, or a dropped span. Spans that
     /// were dropped because memory was short are not gaps.
     pub gaps: u64,
@@ -73,6 +81,7 @@ impl Shortfall {
             unseen: sum(SpanCounts::unseen),
             unended: sum(SpanCounts::unended),
             ambiguous: sum(SpanCounts::ambiguous),
+            unbegun: sum(SpanCounts::unbegun),
             without_room,
             gaps: all.gaps(),
             missing: all.missing(),
@@ -80,6 +89,13 @@ impl Shortfall {
             cpus_without_idle_events: all.cpus_without_idle_events(),
             ..of_events.unwrap_or_default()
         })
+    }
+
+    /// Like [`Shortfall::of`], for sums of durations: what had not ended lasted longer.
+    pub fn of_sums(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
+        let (unfinished, missing) =
+            (stats.spans().iter().map(|span| span.unfinished()).sum(), Self::of(stats, context));
+        if unfinished == 0 { missing } else { Some(Shortfall { unfinished, ..missing.unwrap_or_default() }) }
     }
 
     /// Returns what is missing so far in events; `None` if nothing is.
@@ -110,19 +126,23 @@ impl Shortfall {
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
             without_room: more(|of| of.without_room),
+            unbegun: more(|of| of.unbegun),
+            unfinished: more(|of| of.unfinished),
             gaps: more(|of| of.gaps),
             missing: more(|of| of.missing),
             tasks: IncompleteTask::since(&self.tasks, &then.tasks),
             cpus_without_idle_events: self.cpus_without_idle_events.clone(),
         };
-        let counts = [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps];
+        let counts =
+            [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps, since.unfinished];
         let is_unknown = since.damaged || since.unread || since.of_some_tasks;
         (is_unknown || counts.iter().any(|&count| count != 0)).then_some(since)
     }
 
-    /// Returns a text of the tasks with the most missing time or gaps, and the number of other tasks: `40 of make/12 (at
-    /// most 7.250 ms), 3 of cc1/17, 20 of 12 others`.
-    pub fn tasks_text(&self) -> String {
+    /// Returns a text of the tasks with the most missing time or gaps, and the number of other tasks: `spans are missing: 40
+    /// of make/12 (these at most 7.250 ms), 3 of cc1/17, 20 of 12 others`. Where events were lost, there may be spans that
+    /// left no trace, so the numbers and times are not those of all missing spans.
+    pub fn spans_text(&self) -> String {
         let named = self.tasks.iter().take(NAMED);
         let mut text: Vec<String> = named.clone().map(IncompleteTask::text).collect();
         let rest = self.gaps.saturating_sub(named.clone().map(|task| task.gaps).sum());
@@ -131,7 +151,9 @@ impl Shortfall {
             let missing = self.missing.saturating_sub(named.map(|task| task.missing).sum());
             text.push(format!("{rest} of {others} others{}", at_most(missing)));
         }
-        text.join(", ")
+        let are_all = self.lost == 0 && !self.damaged && !self.unread;
+        let rest = if are_all { "" } else { UNKNOWN_SPANS };
+        format!("spans are missing: {}{rest}", text.join(", "))
     }
 
     /// Returns a text of the CPUs that delivered no event of their idle task: `the idle tasks of CPUs 1,3`. `None` if there
@@ -180,13 +202,27 @@ impl Shortfall {
             ));
         }
         if self.gaps != 0 {
-            reasons.push(format!("spans are missing: {}", self.tasks_text()));
+            reasons.push(self.spans_text());
         }
         if self.unended != 0 {
             reasons.push(counted(
                 self.unended,
                 "span began, and its end was not seen",
                 "spans began, and their ends were not seen",
+            ));
+        }
+        if self.unbegun != 0 {
+            reasons.push(counted(
+                self.unbegun,
+                "span ended, and its begin is not in the recording",
+                "spans ended, and their begins are not in the recording",
+            ));
+        }
+        if self.unfinished != 0 {
+            reasons.push(counted(
+                self.unfinished,
+                "span had not ended at the end, and lasts longer",
+                "spans had not ended at the end, and last longer",
             ));
         }
         if self.ambiguous != 0 {
@@ -244,7 +280,7 @@ impl IncompleteTask {
 fn at_most(missing: u64) -> String {
     match missing {
         0 => String::new(),
-        ns => format!(" (at most {}.{:03} ms)", ns / 1_000_000, ns / 1000 % 1000),
+        ns => format!(" (these at most {}.{:03} ms)", ns / 1_000_000, ns / 1000 % 1000),
     }
 }
 
@@ -324,8 +360,9 @@ mod tests {
         stats.count_lost(0, 3);
         [(-2, 1_000_000), (-3, 2_000_000)].into_iter().for_each(|(task, missing)| lack(task, missing));
         let since = now().since(&then).unwrap();
-        let note = "(at least: 3 events were lost; spans are missing: 1 of -3 (at most 2.000 ms), 1 of -2 (at most \
-                    1.000 ms))";
+        let note = "(at least: 3 events were lost; spans are missing: 1 of -3 (these at most 2.000 ms), 1 of -2 (these at \
+                    most 1.000 ms), and those that began and ended while events were lost: how many, and for how long, is \
+                    not known)";
         assert_eq!((since.note().as_str(), since.gaps, since.missing), (note, 2, 3_000_000));
         // The kernel's counts are lower than those in records.
         stats.set_kernel_counts(Some(LossCounts { per_event: vec![4], ..LossCounts::default() }));
@@ -345,9 +382,9 @@ mod tests {
             stats.spans()[0].incomplete().add_time(task, missing);
         }
         let shortfall = Shortfall::of(&stats, None).unwrap();
-        let text = "1 of -2 (at most 70.000 ms), 1 of -1 (at most 1.500 ms), 1 of -5 (at most 0.003 ms), 2 of 2 others \
-                    (at most 0.003 ms)";
-        assert_eq!((shortfall.tasks_text().as_str(), shortfall.missing), (text, 71_506_000));
+        let text = "spans are missing: 1 of -2 (these at most 70.000 ms), 1 of -1 (these at most 1.500 ms), 1 of -5 (these at \
+                    most 0.003 ms), 2 of 2 others (these at most 0.003 ms)";
+        assert_eq!((shortfall.spans_text().as_str(), shortfall.missing), (text, 71_506_000));
     }
 
     #[test]
@@ -359,7 +396,8 @@ mod tests {
         (0..4).for_each(|_| stats.spans()[1].incomplete().add(1 << 30, 9));
         (0..9).for_each(|_| stats.spans()[1].incomplete().add_idle(1, IdleEvents::Missing));
         let shortfall = Shortfall::of(&stats, Some(&context())).unwrap();
-        assert_eq!(shortfall.tasks_text(), "6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others");
+        let text = "spans are missing: 6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others";
+        assert_eq!(shortfall.spans_text(), text);
         let note = "(at least: spans are missing: 6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others; the \
                     kernel delivers no events of the idle task of CPU 1)";
         assert_eq!(shortfall.note(), note);

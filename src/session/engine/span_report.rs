@@ -4,12 +4,17 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, SpanCounts, Stats};
+use perf_prof_format::spec::OpenAtEnd;
 use perf_prof_system::output;
 
 use crate::plan::Verbosity;
 
 /// Whether a table on stdout names the tasks whose spans are incomplete.
 static ARE_TASKS_NAMED: AtomicBool = AtomicBool::new(false);
+
+/// The text about a hang that is older than the events.
+pub const BEGAN_BEFORE: &str = "a call or a wait that began before the first event has no event until it ends; \
+                                `cat /proc/PID/stack` shows where a task waits";
 
 /// Notes that a table on stdout names the tasks whose spans are incomplete.
 pub fn note_named_tasks() {
@@ -48,10 +53,14 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
             "dropped {replaced} of {opened} spans: another span with the same key began before they ended"
         ));
     }
+    let (begun_before, time) = (sum(SpanCounts::begun_before), sum(SpanCounts::time_before));
+    if begun_before != 0 {
+        lines.push(begun_before_text(begun_before, time));
+    }
     let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
     let are_tasks_named = ARE_TASKS_NAMED.load(Relaxed) && output::are_the_same();
     if shortfall.gaps != 0 && !are_tasks_named {
-        lines.push(format!("spans are missing: {}", shortfall.tasks_text()));
+        lines.push(shortfall.spans_text());
     }
     if shortfall.unended != 0 {
         lines.push(format!(
@@ -59,6 +68,9 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
              some kernels deliver no events of such interrupts; `perf-prof doctor` checks all CPUs",
             shortfall.unended
         ));
+    }
+    if shortfall.unbegun != 0 {
+        lines.push(unbegun_text(shortfall.unbegun));
     }
     if shortfall.ambiguous != 0 {
         lines.push(format!(
@@ -83,27 +95,62 @@ fn dropped_text(lost: u64, opened: u64, stats: &Stats) -> String {
     format!("dropped {lost} of {opened} spans: they were open when events were lost{other}")
 }
 
+/// Returns the line about spans whose begins are missing in a recording.
+fn unbegun_text(number: u64) -> String {
+    match number {
+        1 => {
+            "1 span ended, and its begin is not in the recording: it may be damaged, or a filter left it out".to_owned()
+        }
+        _ => format!(
+            "{number} spans ended, and their begins are not in the recording: it may be damaged, or a filter left them out"
+        ),
+    }
+}
+
+/// Returns the line about spans that began before a recording and ended in it. `time` is the time in ns that they lasted at
+/// least; 0 if it is not known when the recording began.
+fn begun_before_text(number: u64, time: u64) -> String {
+    let what = match number {
+        1 => "1 span ended that began before the recording: it is not counted".to_owned(),
+        _ => format!("{number} spans ended that began before the recording: they are not counted"),
+    };
+    if time == 0 {
+        return what;
+    }
+    let together = if number == 1 { "" } else { " together" };
+    format!("{what}, and lasted at least {}.{:03} ms{together}", time / 1_000_000, time / 1000 % 1000)
+}
+
 /// Prints, at the end of a run, each selected span that was never delivered, and the conditions that no span met.
 pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
     for (at, event) in events.iter().enumerate() {
         let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
         if counts.delivered() == 0
             && verbosity >= Verbosity::Normal
-            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_spans())
+            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_spans(), span.at_end)
         {
-            output::say_lost(format_args!("{}: {why}", event.shown_name()));
+            let missing = match counts.incomplete().gaps() {
+                0 => String::new(),
+                1 => "; 1 span is missing".to_owned(),
+                missing => format!("; {missing} spans are missing"),
+            };
+            output::say_lost(format_args!("{}: {why}{missing}", event.shown_name()));
         }
     }
 }
 
 /// Returns the reason why no span was delivered, if the user limited the spans. `ended` is the number of spans that
 /// ended. `selects_tasks` is true if spans of all tasks are made and only those of the selected tasks are delivered.
-fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
+fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool, at_end: OpenAtEnd) -> Option<String> {
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,
-        ("", ended, true) => Some(format!(
-            "none of {ended} spans belongs to the selected tasks; the option `open` adds spans that began and have not ended"
-        )),
+        ("", ended, true) => {
+            let hint = match at_end {
+                OpenAtEnd::Counted => "the option `open` adds spans that began and have not ended",
+                OpenAtEnd::Delivered => BEGAN_BEFORE,
+            };
+            Some(format!("none of {ended} spans belongs to the selected tasks; {hint}"))
+        }
         (conditions, 0, _) => Some(format!("there was no span for `{conditions}`")),
         (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`")),
         (conditions, ended, true) => {
@@ -115,6 +162,19 @@ fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_about_spans_without_a_begin_agree_in_number_and_leave_an_unknown_time_out() {
+        let lines =
+            [begun_before_text(1, 0), begun_before_text(2, 0), begun_before_text(2, 1_234_567), unbegun_text(1)];
+        let expected = [
+            "1 span ended that began before the recording: it is not counted",
+            "2 spans ended that began before the recording: they are not counted",
+            "2 spans ended that began before the recording: they are not counted, and lasted at least 1.234 ms together",
+            "1 span ended, and its begin is not in the recording: it may be damaged, or a filter left it out",
+        ];
+        assert_eq!(lines, expected);
+    }
 
     #[test]
     fn a_run_without_spans_names_what_none_fulfilled() {
@@ -130,7 +190,11 @@ mod tests {
             (("ret < 0", 7, true), "none of 7 spans belongs to the selected tasks and fulfils `ret < 0`"),
         ];
         for ((conditions, ended, selects_tasks), expected) in rows {
-            assert_eq!(unfulfilled(conditions, ended, selects_tasks).unwrap_or_default(), expected);
+            let text = unfulfilled(conditions, ended, selects_tasks, OpenAtEnd::Counted);
+            assert_eq!(text.unwrap_or_default(), expected);
         }
+        // Who gave `open` is not told to give it.
+        let text = unfulfilled("", 5, true, OpenAtEnd::Delivered).unwrap();
+        assert_eq!(text, format!("none of 5 spans belongs to the selected tasks; {BEGAN_BEFORE}"));
     }
 }

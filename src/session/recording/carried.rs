@@ -66,6 +66,7 @@ impl Carried {
         let stats = Arc::new(Stats::new(types.len(), rings).with_spans(derived.len()));
         // Nothing is delivered, so no names are needed.
         let context = Context::new(Box::new(NoKernel), 0).with_budget(budget.clone());
+        context.note_recorded_since(u64::MAX);
         let context = Arc::new(context.with_recorded_queues(recording.hardware_queues()));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting)
             .with_limits(select::sample_limits(recording), stats.clone());

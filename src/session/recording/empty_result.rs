@@ -6,12 +6,15 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
     record::{Source as _, Wait, record_type},
-    spec::{CpuSet, EventSpec, format_seconds},
+    spec::{CpuSet, EventKind, EventSpec, format_seconds},
 };
 use perf_prof_recordings::{Recording, Selection};
 use perf_prof_system::output;
 
-use crate::plan::{Input, Verbosity};
+use crate::{
+    engine::span_report::BEGAN_BEFORE,
+    plan::{Input, Verbosity},
+};
 
 pub use crate::engine::sample_counts::{ReadExtent, SampleCounts};
 
@@ -28,7 +31,7 @@ pub fn is_no_sample(line: &str) -> bool {
 
 impl SampleCounts {
     /// Reports how many samples were left out. If none was left out, reports that no sample was selected, but only if
-    /// the recording contains samples and the user limited the selection.
+    /// the user limited the selection, and if the recording contains samples or the user selected spans.
     pub fn report(&self, input: &Input, events: &[EventSpec], whose: SelectionSource) {
         let &SampleCounts { delivered, unknown_ids, guests, reach } = self;
         if guests != 0 && whose.verbosity() > Verbosity::Quiet {
@@ -80,13 +83,16 @@ impl SelectionSource {
 
 fn empty_result_message(input: &Input, events: &[EventSpec]) -> Option<String> {
     let selecting_options = selecting_options(input, events)?;
+    let has_spans = events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
     // A pipe cannot be read again, so nobody knows whether it contained samples.
     if !input.path.is_file() && !input.path.is_dir() {
         return Some(format!("no sample matches `{selecting_options}`"));
     }
     let mut recording = Recording::open_with(&input.path, &input.limits).ok()?;
     let name = recording.name.clone();
-    let (first, last) = recording.times().ok()??;
+    let Some((first, last)) = recording.times().ok()? else {
+        return has_spans.then(|| without_samples(&recording));
+    };
     let mut text = format!(
         "{NO_SAMPLE}{name} matches `{selecting_options}`: its samples are in `--time {},",
         format_seconds(first)
@@ -105,6 +111,13 @@ fn empty_result_message(input: &Input, events: &[EventSpec]) -> Option<String> {
         text += &format!("; `perf-prof report -i {name} --sort cgroup` lists their cgroups");
     }
     Some(text)
+}
+
+/// Returns the message for a recording without samples, of which the user selected spans.
+fn without_samples(recording: &Recording) -> String {
+    let length = recording.features.clock.zip(recording.end()).map(|(clock, end)| end.saturating_sub(clock.time));
+    let length = length.map_or_else(String::new, |ns| format!(", although it was made for {:.3} s", ns as f64 / 1e9));
+    format!("{NO_SAMPLE}{}{length}: {BEGAN_BEFORE}", recording.name)
 }
 
 /// Returns the options that select samples, as the user can type them. Returns `None` if there are no such options.

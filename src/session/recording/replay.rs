@@ -58,7 +58,7 @@ pub struct ReplayRun<'a> {
     pub output: Option<&'a Path>,
     /// What happens after the last event: the program ends, or the result is merged with other parts of the recording.
     pub last: FinishAs,
-    /// The time of the last sample of any task in the selected time; 0 if it is not known.
+    /// The time until which spans last that have not ended; 0 if it is not known.
     pub until: u64,
     /// How much is printed to stderr.
     pub verbosity: Verbosity,

@@ -261,6 +261,9 @@ impl ChosenRecording {
             None => self.find()?,
         };
         let ChosenRecording { plan, input, mut recording, selected, .. } = self;
+        let times = recording.known_times()?;
+        // The last record of the recording may be one of another task, and the recording may go on after its last record.
+        let ended = recording.end().max(times.map(|(_, last)| last));
         let loss_reporting = slice.limit(&mut selection);
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
@@ -286,10 +289,9 @@ impl ChosenRecording {
             path: input.path.clone(),
             hostname: recording.features.hostname.clone(),
             kernel: recording.features.os_release.clone(),
-            times: recording.known_times()?,
+            times: times,
         };
-        // The last record of the recording may be one of another task.
-        let until = facts.times.map_or(0, |(_, last)| last.min(selection.last_time()));
+        let until = ended.map_or(0, |ended| ended.min(selection.last_time()));
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
         let limits = select::sample_limits(&recording);
         let mut replay = recording.replay(selection)?;
@@ -457,6 +459,7 @@ fn context(
         .with_targets(targets, spans_of)
         .with_recorded_queues(recording.hardware_queues())
         .with_machine(recording.features.arch.as_deref());
+    context.note_recorded_since(recording.known_times()?.map_or(u64::MAX, |(first, _)| first));
     if exact_offset.is_none() {
         let (input, name) = (input.clone(), recording.name.clone());
         // This closure is called at most once, when a time of day is needed.

@@ -120,6 +120,9 @@ pub struct Period<'a> {
     /// For each key, the maximum total duration of its dropped spans, in ns. A span is dropped if events were lost
     /// while it was open. `None` if no spans were dropped.
     pub missing: Option<&'a Groups>,
+    /// The number of spans that began before a recording and ended in it, and the time in ns that they lasted at least;
+    /// 0 if it is not known. They are in no sum. In an interval, both are 0.
+    pub begun_before: [u64; 2],
 }
 
 impl Period<'_> {
@@ -354,7 +357,7 @@ struct Tally<L> {
 
 impl<L> Tally<L> {
     fn shortfall(&self) -> Option<Shortfall> {
-        Shortfall::of(&self.stats, Some(&self.context))
+        Shortfall::of_sums(&self.stats, Some(&self.context))
     }
 }
 
@@ -429,7 +432,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
         let length = end.saturating_sub(self.since);
         let missing = self.missing.as_ref().map(|missing| &missing.now).filter(|missing| !missing.is_empty());
-        let period = Period { groups: &self.now, length, whole, shortfall, more_sums, missing };
+        let begun_before = [0; 2];
+        let period = Period { groups: &self.now, length, whole, shortfall, more_sums, missing, begun_before };
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
@@ -463,7 +467,10 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
         let (groups, length) = (&self.whole, self.times.elapsed());
         let missing = self.missing.as_ref().map(|missing| &missing.whole).filter(|missing| !missing.is_empty());
-        let period = Period { groups, length, whole: None, shortfall, more_sums, missing };
+        let spans = self.stats.spans().iter();
+        let begun_before =
+            spans.fold([0; 2], |[number, time], of| [number + of.begun_before(), time + of.time_before()]);
+        let period = Period { groups, length, whole: None, shortfall, more_sums, missing, begun_before };
         print(&self.command, &period, self.form, self.counted, self.rows, None, &mut self.output.waiting);
         self.output.write()
     }
@@ -511,6 +518,13 @@ fn print(
             if let Json::Object(members) = &mut object {
                 members.extend(missing(period.shortfall.as_ref(), counted));
                 members.extend(without_value(period));
+                if let Counted::Spans = counted {
+                    let [number, time] = period.begun_before;
+                    members.insert("begun_before".into(), json!(number));
+                    // In a pipe, nothing shows how long they lasted.
+                    let time = (number == 0 || time != 0).then_some(time);
+                    members.insert("begun_before_time".into(), json!(time));
+                }
             }
             // The rows are inserted one by one into the text of the object, whose list `rows` is empty. There may be a
             // million rows. As JSON values they would take ten times the memory of their text.
@@ -544,6 +558,7 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
             let IncompleteTask { tid, comm, gaps, missing } = task;
             json!({ "tid": tid, "comm": comm, "missing": gaps, "missing_time": missing })
         };
+        members.insert("unfinished".into(), json!(shortfall.unfinished));
         members.insert("unseen".into(), json!(shortfall.unseen));
         members.insert("without_room".into(), json!(shortfall.without_room));
         members.insert("missing".into(), json!(shortfall.gaps));

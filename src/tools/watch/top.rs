@@ -189,7 +189,9 @@ impl Top {
             notes.push("too many keys: some sums are incomplete, and the true values may be larger".to_owned());
         }
         if period.missing.is_some() {
-            notes.push("(missing ms: spans that were open when events were lost lasted at most this long)".to_owned());
+            let note = "(missing ms: the dropped spans, whose begins are known, lasted at most this long, up to the end of \
+                        the run)";
+            notes.push(note.to_owned());
         }
         notes
     }

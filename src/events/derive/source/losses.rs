@@ -1,5 +1,7 @@
 //! Tests of the maximum missing time: the spans that losses dropped can have lasted that long, and no longer.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::{
@@ -13,8 +15,12 @@ const EXIT: &str = "raw_syscalls:sys_exit";
 const CALL_FIELDS: &[&str] = &["s64 id", "u64 args", "s64 ret"];
 
 fn calls() -> MadeRun {
+    calls_selected("syscall")
+}
+
+fn calls_selected(selector: &str) -> MadeRun {
     let events = [ENTER, EXIT].map(|name| MadeEvent { name, fields: CALL_FIELDS, print: "\"\"" });
-    let run = MadeRun::start(&SYSCALL, "syscall", &events);
+    let run = MadeRun::start(&SYSCALL, selector, &events);
     [7, 8].into_iter().for_each(|task| run.belongs(task, task));
     run
 }
@@ -41,6 +47,44 @@ fn a_call_is_over_when_its_thread_makes_another_call() {
     run.lost_until(9000);
     run.finish();
     assert_eq!((run.missing_of(7), run.missing_of(8)), (10, 25));
+}
+
+/// Thread 7 makes calls of two numbers, and thread 8 one of another. What the lost ends say is not known.
+#[test]
+fn a_call_that_its_begin_shows_not_to_be_selected_is_not_missing() {
+    for (selector, gaps) in [
+        ("syscall", vec![(7, 2), (8, 1)]),
+        ("syscall/nr == 17/", vec![(7, 1)]),
+        ("syscall/nr == 17 && ret < 0/", vec![(7, 1)]),
+        ("syscall/!(nr == 17 || ret < 0)/", vec![(7, 1), (8, 1)]),
+        ("syscall/duration < 5/", vec![(7, 2), (8, 1)]),
+    ] {
+        let mut run = calls_selected(selector);
+        call(&mut run, ENTER, 8, 99, 19);
+        for (time, id) in [(100, 17), (200, 18)] {
+            call(&mut run, ENTER, 7, time, id);
+            run.loss_begins();
+            run.lost_until(time + 10);
+        }
+        run.finish();
+        assert_eq!(run.gaps().into_iter().collect::<BTreeSet<_>>(), gaps.into_iter().collect(), "{selector}");
+    }
+}
+
+/// The loss lasts until the end of the run, for example because the last records of a file cannot be read.
+#[test]
+fn a_call_whose_end_may_be_lost_is_not_shown_as_open() {
+    for (is_lossy, shown, counts, missing) in [(false, 2, [2, 0, 0, 0], 0), (true, 0, [2, 0, 2, 0], 30)] {
+        let mut run = calls_selected("syscall/open/");
+        call(&mut run, ENTER, 7, 100, 17);
+        if is_lossy {
+            run.loss_begins();
+        }
+        call(&mut run, ENTER, 8, 130, 17);
+        run.finish();
+        assert_eq!((run.delivered.len(), run.counts()), (shown, counts));
+        assert_eq!(run.missing_of(7), missing);
+    }
 }
 
 #[test]

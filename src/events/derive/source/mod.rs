@@ -127,6 +127,8 @@ fn task_state(prev_state: i64) -> &'static str {
 }
 
 #[cfg(test)]
+mod contradicted;
+#[cfg(test)]
 mod equal_requests;
 #[cfg(test)]
 mod losses;

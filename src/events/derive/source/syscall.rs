@@ -29,6 +29,9 @@ const RESTORED: &str = "_tid+id|_tid+15";
 #[cfg(not(target_arch = "x86_64"))]
 const RESTORED: &str = "_tid+id|_tid+139";
 
+/// The usual errors of calls that seccomp refuses: EPERM, EACCES and ENOSYS.
+const REFUSED: [i64; 3] = [1, 13, 38];
+
 /// The number of the call is part of the key. So a return whose entry was not seen does not end another call.
 pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     name: "syscall",
@@ -73,6 +76,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(system_calls::error_names()), "errno_")
         .is(SpanOrigin::Error("ret")),
     ],
+    has_begun: Some(has_begun),
     without_return: &["exit", "exit_group"],
     narrow: Some(narrow),
     ..SourceDefinition::EMPTY
@@ -164,6 +168,21 @@ fn text<'a>(span: &SpanView<'a>, argument: usize) -> Option<&'a [u8]> {
 fn errno(span: &SpanView<'_>) -> i64 {
     let ret = span.last().int("ret");
     if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
+}
+
+/// Returns whether the entry of a call that has returned can have been seen. A new task returns from the call that made it,
+/// and a new program from execve(). The kernel traces no entry of calls that seccomp refuses, mostly with these errors, or
+/// answers with a signal, where the result is the number of the call (`syscall_trace_enter()` in kernel/entry/common.c). A
+/// number without a name is that of a new call, or damaged. On a machine whose numbers are not known it says nothing.
+fn has_begun(span: &SpanView<'_>) -> bool {
+    let (number, ret) = (span.key(1), span.last().int("ret"));
+    let is_refused = ret == number || REFUSED.contains(&ret.wrapping_neg());
+    match system_calls::name(span.machine(), number) {
+        Some("execve" | "execveat" | "rt_sigreturn") => false,
+        Some("clone" | "clone3" | "fork" | "vfork") => ret != 0,
+        Some(_) => !is_refused,
+        None => number != -1 && !is_refused && system_calls::number(span.machine(), "execve").is_some(),
+    }
 }
 
 /// Returns a filter for the calls that the option `name=` selects. The filter contains the call numbers of this machine, so

@@ -5,8 +5,8 @@
 //!
 //! * If the event ends a span: the time of the event.
 //! * If the event begins a span: the time at which the last loss before the event was over.
-//! * If there is no such event: the time at which the last loss of the run was over. For short spans, the time at which
-//!   the loss that dropped the span was over.
+//! * If there is no such event: the span may still be open, so that is the end of the run. For short spans, the time at
+//!   which the loss that dropped the span was over.
 //!
 //! A span that began during the loss leaves no trace.
 
@@ -118,14 +118,18 @@ impl Missing {
         Some(MissingSpan { key: key.clone(), begin, until })
     }
 
-    /// Takes out all spans. They ended at the time `until` at the latest.
-    pub fn take_all_until(&mut self, until: u64) -> Vec<MissingSpan> {
-        self.until = until;
+    /// Takes out the spans at the end of the run. A span of which no event came since the loss may still be open, so it may
+    /// have lasted until `end`, or until the end of the last loss if no event came after that. Short spans have ended with
+    /// the last loss at the latest.
+    pub fn take_rest(&mut self, end: u64) -> Vec<MissingSpan> {
+        if self.lifetime == Lifetime::Any {
+            self.until = end.max(self.until);
+        }
         self.take_all()
     }
 
     /// Takes out all spans. They ended with the last loss at the latest.
-    pub fn take_all(&mut self) -> Vec<MissingSpan> {
+    fn take_all(&mut self) -> Vec<MissingSpan> {
         let until = self.until;
         let oldest = || self.spans.take_oldest_with_key();
         std::iter::from_fn(oldest).map(|(key, begin)| MissingSpan { key, begin, until }).collect()

@@ -205,8 +205,8 @@ impl Span {
         let task = self.definition.map_or(SpanTask::OfEnd, |definition| definition.task);
         let system = self.definition.map_or(SPAN_SYSTEM, |definition| definition.system);
         let name = (system, self.spec.name.as_str());
-        let format =
-            SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?.with_conditions(&self.conditions);
+        let format = SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?
+            .with_conditions(&self.conditions, self.spec.at_end);
         let strings = self.definition.into_iter().flat_map(SourceDefinition::string_fields).map(|field| field.name);
         let is_missing = |name: &String| self.fields.iter().all(|field| field.name != *name);
         let format = format.with_strings(strings.filter(is_missing).collect());

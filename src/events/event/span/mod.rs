@@ -23,6 +23,7 @@ use perf_prof_format::{
         PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
     record::SampleLayout,
+    spec::OpenAtEnd,
     tracefs::{EventFormat, Filter, FormatError, NUMBER_IF_KNOWN, UNKNOWN_NUMBER, USER_TEXT},
 };
 
@@ -75,6 +76,8 @@ pub struct SpanFormat {
     pub fields: Vec<SpanField>,
     /// The conditions that a span must meet to be delivered, as the user typed them. Empty if there are none.
     pub conditions: String,
+    /// What happens to the spans that are open at the end of the run.
+    pub at_end: OpenAtEnd,
     /// The fields that the option `str` would add.
     pub with_strings: Vec<String>,
 }
@@ -211,13 +214,14 @@ impl SpanFormat {
             task,
             fields,
             conditions: String::new(),
+            at_end: OpenAtEnd::default(),
             with_strings: Vec::new(),
         })
     }
 
-    /// Sets the text of the conditions that a span must meet to be delivered.
-    pub fn with_conditions(self, conditions: &str) -> Self {
-        Self { conditions: conditions.to_owned(), ..self }
+    /// Sets the text of the conditions that a span must meet to be delivered, and what happens to open spans at the end.
+    pub fn with_conditions(self, conditions: &str, at_end: OpenAtEnd) -> Self {
+        Self { conditions: conditions.to_owned(), at_end, ..self }
     }
 
     /// Sets the fields that the option `str` would add.
@@ -307,6 +311,17 @@ impl SpanFormat {
     /// Returns, for each field of the span, whether the filter reads it.
     pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
+    }
+
+    /// Returns whether the field at this offset of the raw data is known when a span begins. The name of the task counts as
+    /// known, because few tasks get another name during a span.
+    pub fn is_known_at_begin(&self, offset: usize) -> bool {
+        use Origin::{Begin, BeginBits, Comm, Key};
+        let Some(SpanFieldAt::Field(at)) = self.field_at(offset) else { return false };
+        self.fields.get(at).is_some_and(|field| {
+            matches!(field.origin, Some(Key(_) | Begin(_) | BeginBits(..) | Comm))
+                || matches!(field.source, SpanFieldSource::Begin(_))
+        })
     }
 
     /// Returns the texts and patterns in a filter, each with the index of the field that the filter compares with it.

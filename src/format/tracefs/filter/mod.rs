@@ -195,6 +195,12 @@ impl Filter {
         self.0.holds(&[raw, &[], &[]], cpu).unwrap_or(false)
     }
 
+    /// Returns false if the fields that are known show that the sample with this raw data does not pass. `is_known` returns
+    /// whether the value of the field at an offset is known.
+    pub fn may_pass(&self, raw: &[u8], is_known: &dyn Fn(usize) -> bool) -> bool {
+        self.0.holds_if_known(raw, is_known).unwrap_or(true)
+    }
+
     /// Returns whether the filter reads a field that starts at this offset of the sample's raw data.
     pub fn reads(&self, offset: usize) -> bool {
         self.0.reads(offset)
@@ -222,10 +228,10 @@ impl Filter {
 /// Joins the results of several nodes. `decisive` is the result that decides alone: false for "and", true for "or".
 /// Returns `decisive` if one of the nodes has this result. Otherwise returns `None` if a node has no result, because
 /// its field has no value. Otherwise returns the opposite of `decisive`.
-fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
+fn joined(nodes: &[Node], decisive: bool, holds: impl Fn(&Node) -> Option<bool>) -> Option<bool> {
     let mut answer = Some(!decisive);
     for node in nodes {
-        match node.holds(data, cpu) {
+        match holds(node) {
             Some(holds) if holds == decisive => return Some(decisive),
             Some(_) => {}
             None => answer = None,
@@ -270,8 +276,8 @@ impl Node {
 
     fn holds(&self, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
         match self {
-            Node::All(nodes) => joined(nodes, false, data, cpu),
-            Node::Any(nodes) => joined(nodes, true, data, cpu),
+            Node::All(nodes) => joined(nodes, false, |node| node.holds(data, cpu)),
+            Node::Any(nodes) => joined(nodes, true, |node| node.holds(data, cpu)),
             Node::Not(node) => node.holds(data, cpu).map(|holds| !holds),
             Node::Number { data: of, ty, offset, comparison, value, unknown } => {
                 let number = ty.load(data[*of as usize], *offset).filter(|number| Some(*number) != *unknown)?;
@@ -287,6 +293,19 @@ impl Node {
                 })
             }
         }
+    }
+
+    /// Like `holds`, but a comparison with a field that is not known has no result.
+    fn holds_if_known(&self, raw: &[u8], is_known: &dyn Fn(usize) -> bool) -> Option<bool> {
+        let place = match self {
+            Node::All(nodes) => return joined(nodes, false, |node| node.holds_if_known(raw, is_known)),
+            Node::Any(nodes) => return joined(nodes, true, |node| node.holds_if_known(raw, is_known)),
+            Node::Not(node) => return node.holds_if_known(raw, is_known).map(|holds| !holds),
+            Node::Number { data: Data::Sample, offset, .. } => *offset,
+            Node::Text { data: Data::Sample, extent, .. } => extent.offset(),
+            Node::Number { .. } | Node::Text { .. } | Node::Cpu { .. } => return None,
+        };
+        if is_known(place) { self.holds(&[raw, &[], &[]], None) } else { None }
     }
 }
 

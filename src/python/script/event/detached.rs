@@ -14,6 +14,7 @@ use perf_prof_events::event::{
 };
 use perf_prof_format::{
     record::{SampleFormat, SampleLayout},
+    spec::OpenAtEnd,
     tracefs::{EventFormat, NoKernel},
 };
 use perf_prof_symbols::symbol::Slot;
@@ -167,6 +168,7 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
             task: SpanTask::default(),
             fields: Vec::new(),
             conditions: String::new(),
+            at_end: OpenAtEnd::default(),
             with_strings: Vec::new(),
         };
         Ok(EventType { format: Format::Span(Arc::new(span)), ..event })

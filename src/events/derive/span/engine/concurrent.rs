@@ -89,7 +89,7 @@ impl Engine {
         let time = self.format.inputs[input].layout.time(record).unwrap_or(0);
         let open = self.open.places(key).take(MOST + 1).count();
         if open == 0 {
-            self.end_unknown(key, time);
+            self.end_unknown(key, time, (input, record));
             return Flow::Continue(());
         }
         let is_unclear = self.open.is_unclear(key);
@@ -97,7 +97,7 @@ impl Engine {
         let best = match self.candidates(belongs, key, (input, record)) {
             // The end of a span from before the run. While events are lost, what the open spans lack may be lost too.
             Candidates::None if open <= MOST && !is_unclear && self.lossy_rings == 0 => {
-                self.end_unknown(key, time);
+                self.end_unknown(key, time, (input, record));
                 return Flow::Continue(());
             }
             Candidates::One(place) if !is_unclear && is_met(self, place) => {

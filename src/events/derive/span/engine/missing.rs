@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::Engine;
 use crate::{
     derive::span::{
-        Action, Span,
+        Action, Filters, Span,
         key::{Key, Part},
         missing::MissingSpan,
         table::{OpenSpan, OpenSpans},
@@ -91,6 +91,29 @@ impl Engine {
         self.open.close_if(key, is_earlier)
     }
 
+    /// Counts a missing span as a gap of its task, unless its begin shows that the user did not select it.
+    pub(super) fn add_gap_of(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) {
+        let (record, notes) = begin.split();
+        let begin = (begin.input, record);
+        let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };
+        let task = self.format.thread(&samples);
+        if self.may_lack_spans(task, time) && self.may_pass(&samples) {
+            self.counts.incomplete().add(task, time);
+        }
+    }
+
+    /// Returns whether a span may pass the filter, as far as its begin shows.
+    fn may_pass(&self, samples: &SpanSamples<'_>) -> bool {
+        match &self.span.filters {
+            Some(Filters::OfSpan(filter)) => {
+                let mut record = Vec::new();
+                self.format.write_for_filter(samples, &self.filtered_fields, Some(&self.context), &mut record);
+                filter.may_pass(&record, &|offset| self.format.is_known_at_begin(offset))
+            }
+            _ => true,
+        }
+    }
+
     /// Returns the key of a span among the dropped spans: the thread alone, if a thread has one span at a time.
     pub(super) fn missing_key(&self, key: &Key) -> Key {
         if self.of_threads.is_some() { Key::One(key.numbers()[0]) } else { key.clone() }
@@ -107,7 +130,9 @@ impl Engine {
     }
 
     /// Adds up the maximum durations of dropped spans. Skips spans whose begin shows that the user did not select them.
-    pub(super) fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
+    /// Returns how many of the spans it did not skip.
+    pub(super) fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) -> u64 {
+        let mut counted = 0;
         for MissingSpan { key, begin, until } in spans {
             let key = self.whole_key(key, &begin);
             let (record, notes) = begin.split();
@@ -123,12 +148,14 @@ impl Engine {
             if !is_selected {
                 continue;
             }
+            counted += 1;
             self.counts.incomplete().add_time(task, duration);
             if let Some(records) = &mut self.missing_records {
                 self.format.write(&self.layout, &samples, Some(&self.context), &mut self.record);
                 records.push(self.record.as_slice().into());
             }
         }
+        counted
     }
 
     /// Adds up the maximum durations of spans with this key that a loss dropped. Called when a span with the key begins.

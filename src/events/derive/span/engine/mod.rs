@@ -4,6 +4,7 @@ mod concurrent;
 mod exited;
 mod flushes;
 mod missing;
+mod unbegun;
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use perf_prof_format::{
     spec::{Nesting, OpenAtEnd},
 };
 
-use self::missing::OfThreads;
+use self::{missing::OfThreads, unbegun::Begun};
 use super::{
     Action, Change, Filters, Keep, OpenCondition, Span, Step,
     flushes::Flushes,
@@ -50,6 +51,9 @@ pub(super) struct Engine {
     missing_records: Option<Vec<Box<[u8]>>>,
     /// The open spans of each thread while events are lost. `None` if a thread may have several spans at a time.
     of_threads: Option<OfThreads>,
+    /// The threads that have begun a span. `None` if ends without a begin say nothing, and in live runs, which begin while
+    /// spans are open.
+    begun: Option<Begun>,
     /// Which tasks ran on each CPU; `None` if no rule needs this.
     runs: Option<Runs>,
     scheduler: Scheduler,
@@ -113,6 +117,8 @@ impl Engine {
             _ => Lifetime::Any,
         };
         let of_threads = span.has_one_per_thread().then(OfThreads::default);
+        let tells_unbegun = span.definition.is_some_and(|of| of.has_begun.is_some());
+        let begun = (tells_unbegun && context.recorded_since().is_some()).then(Begun::default);
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -126,6 +132,7 @@ impl Engine {
             missing: Missing::new(lifetime),
             missing_records: None,
             of_threads,
+            begun,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
             flushes: Flushes::default(),
@@ -183,6 +190,10 @@ impl Engine {
     /// Opens a span in place of the open span with its key. The span gets the recalled sample.
     fn begin(&mut self, key: &Key, (input, record): (usize, &[u8]), time: u64, recalled: Option<OpenSpan<Box<[u8]>>>) {
         self.counts.add_opened(1);
+        // The end may have been in an earlier part, whose reading in advance does not know which tasks are selected.
+        if let Some((task, time)) = self.begun.as_mut().and_then(|begun| begun.begins(key.numbers()[0])) {
+            self.add_unbegun(task, time);
+        }
         if self.span.spec.nesting == Nesting::Replaced {
             self.count_lost_before(key, time);
         }
@@ -216,7 +227,7 @@ impl Engine {
             Which::First | Which::At(_) => None,
         };
         let Some(begin) = begin else {
-            self.end_unknown(key, time);
+            self.end_unknown(key, time, (input, record));
             return Flow::Continue(());
         };
         if self.lossy_rings != 0 {
@@ -233,9 +244,12 @@ impl Engine {
     }
 
     /// Counts an end whose begin is not known. It may be the end of a span that a loss dropped.
-    fn end_unknown(&mut self, key: &Key, time: u64) {
+    fn end_unknown(&mut self, key: &Key, time: u64, end: (usize, &[u8])) {
         self.counts.add_without_begin(1);
         let dropped = self.missing.end(&self.missing_key(key), time);
+        if dropped.is_none() && self.lossy_rings == 0 {
+            self.count_unbegun(key, time, end);
+        }
         self.count_missing(dropped);
     }
 
@@ -346,16 +360,6 @@ impl Engine {
     fn kind(&self, samples: &SpanSamples<'_>) -> u64 {
         let kind = self.span.definition.and_then(|definition| definition.ends_soon);
         kind.map_or(0, |kind| kind(&self.format.view(samples, None)))
-    }
-
-    /// Counts a missing span as a gap of its task. `begin` is the span's begin.
-    fn add_gap_of(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) {
-        let (record, notes) = begin.split();
-        let begin = (begin.input, record);
-        let task = self.format.thread(&SpanSamples { begin, end: None, notes, key, duration: 0, ran: None });
-        if self.may_lack_spans(task, time) {
-            self.counts.incomplete().add(task, time);
-        }
     }
 
     /// Returns whether the user selected the task of a span, by its id and by its name.
@@ -507,6 +511,7 @@ impl Derivation for Engine {
         self.ahead.clear();
         self.scheduler.clear();
         self.flushes.lost();
+        self.begun.iter_mut().for_each(Begun::lost);
         self.runs.iter_mut().for_each(Runs::clear);
     }
 
@@ -544,25 +549,34 @@ impl Derivation for Engine {
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let dropped = self.missing.take_all();
+        let end = self.end.max(self.last);
+        if self.lossy_rings != 0 {
+            // The ends of open spans may be missing.
+            self.drop_open(end);
+        }
+        let dropped = self.missing.take_rest(end);
         self.count_missing(dropped);
-        let waits = self.missing_waits.take_all_until(self.last);
+        let waits = self.missing_waits.take_rest(end);
         self.count_missing(waits);
         self.count_overdue();
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
         }
+        let counts = self.counts.clone();
         // These spans still count as open.
         while let Some((key, begin)) = self.open.take_oldest_with_key() {
             let key = key.numbers();
             let (begin_record, notes) = begin.split();
             let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
-            let duration = self.end.max(self.last).saturating_sub(time);
+            let duration = end.saturating_sub(time);
             if duration < self.span.spec.min {
                 continue;
             }
             let begin = (begin.input, begin_record);
-            self.deliver(&SpanSamples { begin, end: None, notes, key, duration, ran: None }, emit)?;
+            self.deliver(&SpanSamples { begin, end: None, notes, key, duration, ran: None }, &mut |record| {
+                counts.add_unfinished(1);
+                emit(record)
+            })?;
         }
         Flow::Continue(())
     }

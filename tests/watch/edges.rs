@@ -1,0 +1,102 @@
+//! Spans at the edges of a recording and of the selected time (`--time`).
+
+use std::{fs::File, process::Command};
+
+use serde_json::Value as Json;
+
+use super::replay;
+use crate::harness::{
+    counting::objects,
+    machine::{Need, needs},
+    recording::{Folder, record_here},
+    run::{perf_prof, printed, said},
+    script::workload,
+    wait,
+};
+
+/// The span from `getpgid` to `getsid`, which only tests call. Their argument is the key.
+const PAIR: &str = "span:pair=syscalls:sys_enter_getpgid..syscalls:sys_enter_getsid//key=pid";
+
+/// Records both events of [`PAIR`] in a workload.
+fn record_pair(folder: &Folder, operations: &str) -> std::path::PathBuf {
+    needs([Need::Tracefs]);
+    let path = folder.path("pair.data");
+    let command = workload(operations);
+    let args = ["-e", "syscalls:sys_enter_getpgid", "-e", "syscalls:sys_enter_getsid", "--"];
+    record_here(&path, &args.into_iter().chain(command.iter().map(String::as_str)).collect::<Vec<_>>());
+    path
+}
+
+fn total(path: &std::path::Path, args: &[&str]) -> Json {
+    objects(&replay("top", path, &[&["--json"], args].concat()).join("\n")).pop().unwrap()
+}
+
+/// The workload makes no call after the span begins, like a process that hangs.
+#[test]
+fn an_open_span_lasts_until_the_recording_ended_and_not_until_its_last_event() {
+    let folder = Folder::new();
+    let path = record_pair(&folder, "call 3 sleep-ms 100");
+    let selector = format!("{PAIR}/open/");
+    let object = total(&path, &["--by", "pid", &selector]);
+    let row = &object["rows"][0];
+    assert_eq!((&row["pid"], &row["count"]), (&3.into(), &1.into()), "{object}");
+    assert!(row["total"].as_u64() >= Some(100_000_000), "{object}");
+    assert_eq!((&object["partial"], &object["unfinished"]), (&true.into(), &1.into()), "{object}");
+    let lines = replay("top", &path, &["--by", "pid", &selector]);
+    assert!(lines[0].starts_with("total: at least 1 span "), "{lines:?}");
+    assert!(lines.contains(&"(at least: 1 span had not ended at the end, and lasts longer)".to_owned()), "{lines:?}");
+    // `min=` keeps it too.
+    let long = format!("{PAIR}/min=50ms/open/");
+    assert_eq!(replay("trace", &path, &["-e", &long]).len(), 1);
+}
+
+/// A task waits in read() when the recording begins. The command of the recording writes what it waits for.
+#[test]
+fn a_call_that_began_before_the_recording_is_told() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let (path, fifo) = (folder.path("calls.data"), folder.path("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let reader = Command::new("sh").args(["-c", "exec < \"$0\"; read a; read b"]).arg(&fifo).spawn().unwrap();
+    let reader = wait::Killed(reader);
+    // While the pipe is open for writing, the second read() waits.
+    let _writer = File::options().write(true).open(&fifo).unwrap();
+    let (pid, waits) = (reader.0.id().to_string(), format!("{} ", libc::SYS_read));
+    let call = || std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    wait::until("the task waits in read()", || call().starts_with(&waits));
+    let events = ["-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit", "-p", &pid];
+    let command = ["--", "sh", "-c", "sleep 0.1; echo > \"$0\"; sleep 0.1", fifo.to_str().unwrap()];
+    record_here(&path, &[&events[..], &command].concat());
+    let object = total(&path, &["syscall/name=read/"]);
+    assert_eq!((&object["begun_before"], &object["partial"]), (&1.into(), &false.into()), "{object}");
+    // The end is the first event of the recording, so nothing shows how long the call lasted.
+    assert_eq!(object["begun_before_time"], Json::Null, "{object}");
+    for command in [&["top", "syscall/name=read/"][..], &["trace", "-e", "syscall/name=read/"]] {
+        let output = perf_prof(command).arg("--input").arg(&path).output().unwrap();
+        let told = "1 span ended that began before the recording: it is not counted";
+        assert!(said(&output).contains(told), "{}", said(&output));
+    }
+    // The next read() waits until the end.
+    let open = total(&path, &["syscall/name=read,open/"]);
+    assert_eq!((&open["events"], &open["unfinished"]), (&1.into(), &1.into()), "{open}");
+}
+
+/// A filter leaves the entries of one call out, as damage may.
+#[test]
+fn a_call_without_its_entry_makes_tables_partial() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("calls.data");
+    let enter = format!("raw_syscalls:sys_enter/id != {}/", libc::SYS_getsid);
+    let command = workload(&format!("call 1 syscall {} 0 0 0", libc::SYS_getsid));
+    let args = ["-e", &enter, "-e", "raw_syscalls:sys_exit", "--"];
+    record_here(&path, &args.into_iter().chain(command.iter().map(String::as_str)).collect::<Vec<_>>());
+    let object = total(&path, &["syscall/name=getsid/"]);
+    assert_eq!((&object["partial"], &object["missing"]), (&true.into(), &1.into()), "{object}");
+    let output = perf_prof(&["top", "syscall", "--input"]).arg(&path).output().unwrap();
+    let lines = printed(&output);
+    let why = "1 span ended, and its begin is not in the recording";
+    assert!(lines[0].starts_with("total: at least ") && lines.iter().any(|line| line.contains(why)), "{lines:?}");
+    // Other calls are complete.
+    assert_eq!(total(&path, &["syscall/name=getpgid/"])["partial"], false);
+}
