@@ -49,7 +49,7 @@ class Tasks(TypedDict, total=False):
     cpus: Numbers
     """the CPUs: `0`, `[0, 2]` or `'0-3,7'`"""
     pid: Numbers
-    """the processes; a live run ends when they have exited"""
+    """the processes, with their new children; a live run ends when they have exited"""
     tid: Numbers
     """the threads; a live run ends when they have exited"""
     cgroup: Names
@@ -113,7 +113,7 @@ class Recorded(TypedDict, total=False):
     """Which part of a recording is replayed, and how."""
 
     time: TimeRange
-    """a part of it: `'10%-20%'`, `'10%/2'` (the second tenth), or a pair of seconds of its clock"""
+    """a part: `'10%-20%'`, `'10%/2'` (the second tenth), `'03:12,03:14'` (local time), or a pair of seconds of its clock"""
     guest: Switch
     """True: also the samples of virtual machines, which are else only counted"""
     force: Switch

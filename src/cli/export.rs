@@ -54,7 +54,12 @@ Times are in nanoseconds of the recording's clock. Call chains are written outer
 
 /// Write the events of a recording for other programs: CSV, JSON lines, Parquet, Arrow, Perfetto, Firefox Profiler, pprof
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP)]
+#[command(
+    long_about = LONG_ABOUT,
+    after_help = "--help explains more, with examples.",
+    after_long_help = AFTER_HELP,
+    mut_arg("pids", |arg| arg.help("Only these processes and their new children, for example 1,2,3"))
+)]
 pub struct Export {
     #[command(flatten)]
     of: RecordingOptions,

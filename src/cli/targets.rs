@@ -53,7 +53,7 @@ impl EventCgroups {
 pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     move |arg| {
         let tasks = match arg.get_id().as_str() {
-            "pids" => "processes",
+            "pids" => "processes and their new children",
             "tids" => "threads",
             _ => return arg,
         };

@@ -28,6 +28,9 @@ pub struct Selection {
     /// The selected ranges of time. Each range is given by its first and its last nanosecond. If there is no range, all
     /// times are selected.
     pub times: Vec<(u64, u64)>,
+    /// The times between the ranges that the user selected, as [`Selection::holes`] returns them. Nothing that is made of
+    /// several samples goes on over a hole, also if the replay is divided there.
+    pub holes: Vec<(u64, u64)>,
     /// The types of records other than samples that the program requests. Records of these types are selected by CPU
     /// and time.
     pub others: OtherRecords,
@@ -129,6 +132,25 @@ impl Selection {
         self.times = if both.is_empty() { vec![(u64::MAX, 0)] } else { both };
     }
 
+    /// Returns these ranges of time in their order. Ranges that overlap or follow each other become one.
+    pub fn merged(times: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut times = times.to_vec();
+        times.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in times {
+            match merged.last_mut() {
+                Some((_, end)) if from <= end.saturating_add(1) => *end = to.max(*end),
+                _ => merged.push((from, to)),
+            }
+        }
+        merged
+    }
+
+    /// Returns the times between ranges of time: for each hole, its first and its last nanosecond.
+    pub fn holes(times: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        Selection::merged(times).windows(2).map(|ranges| (ranges[0].1 + 1, ranges[1].0 - 1)).collect()
+    }
+
     /// Returns the last selected time. Side-band records after this time are not needed.
     pub fn last_time(&self) -> u64 {
         self.times.iter().map(|&(_, last)| last).max().unwrap_or(u64::MAX)
@@ -210,5 +232,23 @@ impl Selection {
         }
         let cpu = || layouts.cpu(record);
         self.time(time) && self.cpus.as_ref().is_none_or(|cpus| cpu().is_none_or(|cpu| cpus.contains(cpu)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_the_times_between_ranges() {
+        for (times, holes) in [
+            (&[][..], &[][..]),
+            (&[(10, 19)], &[]),
+            (&[(10, 19), (20, 29)], &[]),
+            (&[(50, 59), (10, 19)], &[(20, 49)]),
+            (&[(0, 90), (10, 19), (95, u64::MAX)], &[(91, 94)]),
+        ] {
+            assert_eq!(Selection::holes(times), holes, "{times:?}");
+        }
     }
 }

@@ -188,6 +188,7 @@ impl Replay {
         // A quarter of the allowed memory is for records that are read ahead, and a quarter for the decompressors. The
         // rest is for records that overlap in time.
         let share = limit.bytes() / 4;
+        let holes: Vec<_> = context.selection.holes.iter().map(|&hole| Gap::of_hole(hole)).collect();
         let opener = StreamOpener {
             before: u32::from(context.selection.gaps == Gaps::Marked),
             context,
@@ -197,7 +198,7 @@ impl Replay {
             most_ahead: AHEAD.min(share),
             ending: recording.ending,
             opened: Streams { streams: Vec::new(), total: 0, release: ReleaseTime::InRounds },
-            gaps: recording.missing_rings.map(|gap| Arc::new(vec![gap])).into_iter().collect(),
+            gaps: [recording.missing_rings.into_iter().collect(), holes].map(Arc::new).into(),
         };
         let Streams { streams, total, release } = opener.open(data)?;
         let batches = Batches::new(Merger::new(streams, release, limit));

@@ -53,6 +53,7 @@
 //! * whether a path is a recording, and the message if it is not: `recording/open.rs`
 //! * what a replay says if nothing was selected: `recording/empty_result.rs`; what the recording lacks for the selected
 //!   events: `recording/lacking.rs`
+//! * of which tasks the samples of a recording are delivered (`-p` with new children, cgroups): `engine/sample_routes.rs`
 //! * clocks of recordings and `--time`: `recording/clock.rs`
 //! * names in recordings: `recording/binaries.rs`, `recording/kernel.rs`; of events without a recorded name:
 //!   `recording/event_name.rs`

@@ -243,11 +243,14 @@ class Replays(unittest.TestCase):
         with pp.replay(self.path) as events:
             self.assertEqual({event._event for event in events}, {"page-faults:u", "minor-faults:u"})
 
-    def test_tasks_are_selected(self):
+    def test_a_process_is_selected_with_its_new_children_and_a_thread_alone(self):
         with pp.replay(self.path) as events:
             pids = [event._pid for event in events]
-        for pid in set(pids):
-            self.assertEqual(len(self.times(pid=pid)), pids.count(pid))
+        shell, children = pids[0], set(pids[1:]) - {pids[0]}
+        self.assertEqual(len(children), 2)
+        self.assertEqual((len(self.times(pid=shell)), len(self.times(tid=shell))), (len(pids), pids.count(shell)))
+        for child in children:
+            self.assertEqual(len(self.times(pid=child)), pids.count(child))
 
     def test_limit_is_a_number_of_events(self):
         self.assertEqual(len(self.times(limit=5)), 5)

@@ -7,8 +7,8 @@ use perf_prof_format::abi::*;
 use crate::harness::{
     machine::{Need, needs, skip},
     made::{Made, MadeAttr, padded, u32s, u64s},
-    recording::{Folder, LIST, perf, perf_script, perf_script_with, python, record},
-    run::{perf_prof, stdout},
+    recording::{Folder, LIST, perf, perf_script, perf_script_with, python, record, record_here},
+    run::{perf_prof, printed, stdout},
 };
 
 /// Returns a short recording that is made once for all tests.
@@ -325,4 +325,51 @@ fn a_process_that_starts_during_the_recording_is_selected_with_its_children_only
     let script = folder.write("s.py", script.as_bytes());
     let output = python(&["-q", "--all-cpus", "--input", &data, "-p", "7", script.to_str().unwrap()]);
     assert_eq!(stdout(&output), "[]\n[7, 8]\n");
+}
+
+/// A live run has the events of the children of the processes that `-p` names. Those of a thread (`-t`) are not inherited.
+#[test]
+fn a_recorded_process_is_selected_with_the_children_that_it_creates_as_in_live_runs() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("children.data");
+    let events = "sched:sched_switch,raw_syscalls:sys_enter,raw_syscalls:sys_exit";
+    let named = "echo $$ > $0; sleep 0.02; sh -c 'sleep 0.02; :'; :";
+    let script = format!("sleep 0.02; sh -c \"$0\" '{}'; sleep 0.02", folder.path("pid").display());
+    record_here(&path, &["-m", "2048", "-e", events, "--", "sh", "-c", &script, named]);
+    let pid = std::fs::read_to_string(folder.path("pid")).unwrap().trim().to_owned();
+    let replayed = |text: &str, args: &[&str]| {
+        let script = folder.write("script.py", text.as_bytes());
+        let input = ["-q", "--input", path.to_str().unwrap(), "-e"];
+        stdout(&python(&[&input[..], args, &[script.to_str().unwrap()]].concat()))
+    };
+    let of_samples = |args: &[&str]| -> Vec<String> {
+        let lines = replayed("def __sample__(e):\n    print(e._time, e._pid, e._tid)\n", args);
+        lines.lines().map(str::to_owned).collect()
+    };
+    let counted = |args: &[&str]| replayed("from perf_prof import Count\n__sample__ = Count('_tid')\n", args);
+    let tasks = |lines: &[String]| -> std::collections::BTreeSet<String> {
+        lines.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).filter(|pid| pid != "-1").collect()
+    };
+    for selector in ["sched:sched_switch", "raw_syscalls:sys_enter", "syscall"] {
+        let whole = of_samples(&[selector]);
+        let selected = of_samples(&[selector, "-p", &pid]);
+        // Two shells and two sleeps. The whole recording also has the first shell and its two sleeps.
+        assert_eq!((tasks(&whole).len(), tasks(&selected).len()), (7, 4), "{selector} {pid}: {selected:?}");
+        assert!(tasks(&selected).contains(&pid));
+        assert_eq!(counted(&[selector, "-p", &pid, "--jobs", "3"]), counted(&[selector, "-p", &pid]), "{selector}");
+        let halves = ["0%-50%", "50%-100%"].map(|half| of_samples(&[selector, "-p", &pid, "--time", half]));
+        assert_eq!(halves.concat(), selected, "{selector}");
+        assert_eq!(tasks(&of_samples(&[selector, "-t", &pid])), [pid.clone()].into(), "{selector}");
+        let file = folder.path("events.ndjson");
+        let export = ["export", "-q", "-e", selector, "-p", &pid, "-o", file.to_str().unwrap(), "-i"];
+        stdout(&perf_prof(&export).arg(&path).output().unwrap());
+        let exported = std::fs::read_to_string(&file).unwrap().matches("\"_event\":").count();
+        assert_eq!(exported, selected.len(), "{selector}");
+    }
+    // perf selects the named process alone.
+    let own = of_samples(&["sched:sched_switch", "-t", &pid]).len();
+    let args = ["script", "-q", "--pid", &pid, "-i"];
+    let shown = printed(&perf_prof(&args).arg(&path).output().unwrap());
+    assert_eq!(shown.iter().filter(|line| line.contains("sched_switch")).count(), own);
 }

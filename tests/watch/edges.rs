@@ -50,6 +50,49 @@ fn an_open_span_lasts_until_the_recording_ended_and_not_until_its_last_event() {
     assert_eq!(replay("trace", &path, &["-e", &long]).len(), 1);
 }
 
+/// The span begins in the first half, and ends in the second one.
+#[test]
+fn a_span_belongs_to_the_time_in_which_it_ends() {
+    let folder = Folder::new();
+    let path = record_pair(&folder, &format!("call 1 sleep-ms 100 syscall {} 1 0 0", libc::SYS_getsid));
+    let selector = format!("{PAIR}/");
+    let spans = |command: &str, time: &str| {
+        let args = ["--json", "--by", "pid", &selector, "--time", time];
+        let object = objects(&replay(command, &path, &args).join("\n")).pop().unwrap();
+        object["events"].as_u64().unwrap()
+    };
+    for command in ["top", "hist"] {
+        let halves = ["0%-50%", "50%-100%", "0%-100%"].map(|time| spans(command, time));
+        assert_eq!(halves, [0, 1, 1], "{command}");
+    }
+    let object = total(&path, &["--by", "pid", &selector, "--time", "50%-100%"]);
+    assert!(object["rows"][0]["max"].as_u64() >= Some(100_000_000), "{object}");
+    let lines = |time: &str| replay("trace", &path, &["-e", &selector, "--time", time]).len();
+    assert_eq!(["0%-50%", "50%-100%"].map(lines), [0, 1]);
+}
+
+/// One span goes from the first range into the hole, and one from the hole into the second range. Only the last is in a range.
+#[test]
+fn a_span_does_not_go_on_over_the_time_between_two_ranges() {
+    let folder = Folder::new();
+    let end = |pid: u32| format!("syscall {} {pid} 0 0", libc::SYS_getsid);
+    let operations = format!("call 1 sleep-ms 100 {} call 1 sleep-ms 100 {} call 2 {}", end(1), end(1), end(2));
+    let path = record_pair(&folder, &operations);
+    let selector = format!("{PAIR}/");
+    assert_eq!(total(&path, &["--by", "pid", &selector])["events"], 3);
+    for ranges in ["0%-20%,80%-100%", "80%-100%,0%-20%"] {
+        let object = total(&path, &["--by", "pid", &selector, "--time", ranges]);
+        assert_eq!((&object["events"], &object["rows"][0]["pid"]), (&1.into(), &2.into()), "{object}");
+        assert_eq!(object["partial"], true, "{object}");
+        let output = perf_prof(&["top", &selector, "--time", ranges, "--input"]).arg(&path).output().unwrap();
+        let text = "spans: they were open at the end of a range of --time, and what follows it is not read\n";
+        assert!(said(&output).contains(text), "{}", said(&output));
+    }
+    // Without a hole between them, two ranges are as one.
+    let object = total(&path, &["--by", "pid", &selector, "--time", "0%-20%,20%-100%"]);
+    assert_eq!((&object["events"], &object["partial"]), (&3.into(), &false.into()), "{object}");
+}
+
 /// A task waits in read() when the recording begins. The command of the recording writes what it waits for.
 #[test]
 fn a_call_that_began_before_the_recording_is_told() {

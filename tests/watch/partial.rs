@@ -74,6 +74,29 @@ fn tables_of_events_of_which_some_were_lost_are_lower_bounds() {
     }
 }
 
+/// Lost records have no event and no exact time, so losses of a part may be those of others.
+#[test]
+fn losses_of_a_selected_time_are_an_upper_bound() {
+    let folder = Folder::new();
+    let path = of_tracepoint(&folder, LOST);
+    for (time, bound) in [(&["--time", "0,1"][..], "up to 5"), (&[], "5")] {
+        for jobs in [&[][..], &["--jobs", "2"]] {
+            let outcome =
+                Run::script(SUMS).event("sys:e").options(["--input", &path]).options(time).options(jobs).run();
+            assert!(outcome.stdout.ends_with(&format!("'{bound} events were lost'\n")), "{}", outcome.stdout);
+            assert!(
+                outcome
+                    .stderr
+                    .contains(&format!("perf-prof: lost {bound} of 11 events ({}", &bound[..bound.len() - 1])),
+                "{}",
+                outcome.stderr
+            );
+        }
+        let top = perf_prof(&["top", "sys:e", "--by", "_tid", "--input", &path]).args(time).output().unwrap();
+        assert!(stdout(&top).contains(&format!("(at least: {bound} events were lost)")), "{}", stdout(&top));
+    }
+}
+
 #[test]
 fn each_interval_has_its_own_losses() {
     needs([Need::Tracefs]);

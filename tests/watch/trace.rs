@@ -14,7 +14,7 @@ use crate::harness::{
     counting::{CALL, Waiting, objects, words},
     machine::{Need, needs},
     recorder::await_events,
-    recording::{Folder, record_here},
+    recording::{Folder, ours, record, record_here},
     run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
     terminal::on_terminal,
     wait,
@@ -296,6 +296,46 @@ fn a_system_call_that_hangs_lasts_until_the_run_ends() {
     assert!(open.len() == 1 && open[0]["open"] == true, "{open:?}");
 }
 
+#[test]
+fn a_recording_is_read_by_local_times_of_day() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording(&folder);
+    // The time zone is not that of most machines, and there is half an hour in it.
+    let run = |args: &[&str]| {
+        let mut command = perf_prof(&["trace", "-q", "--timestamps", "date", "--input"]);
+        printed(&command.arg(&path).args(args).env("TZ", "Asia/Kolkata").output().unwrap())
+    };
+    let all = run(&[]);
+    // A line begins with the date, and the time to the microsecond. Events of the same microsecond belong together.
+    let moment = |at: usize| all[at][..26].to_owned();
+    let expected: Vec<&String> =
+        all.iter().filter(|line| (moment(30)..=moment(60)).contains(&line[..26].to_owned())).collect();
+    assert!(expected.len() > 20 && expected.len() < 80, "{all:?}");
+    let to = moment(60) + "999";
+    for range in [format!("{},{to}", moment(30)), format!("{},{}", &moment(30)[11..], &to[11..])] {
+        assert_eq!(run(&["--time", &range]).iter().collect::<Vec<_>>(), expected, "{range}");
+    }
+    assert_eq!(run(&["--time", &format!("{},", &moment(0)[11..16])]), all);
+    assert_eq!(run(&["--time", ",2020-01-01T00:00"]), Vec::<String>::new());
+}
+
+#[test]
+fn times_of_day_that_are_not_in_the_recording_are_answered_with_those_that_are() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording(&folder);
+    let run = |times: &str| {
+        let mut command = perf_prof(&["trace", "-e", CALL, "--timestamps", "date", "--time", times, "--input"]);
+        command.arg(&path).env("TZ", "Asia/Kolkata").output().unwrap()
+    };
+    let text = said(&run("2020-01-01T00:00,2020-01-01T00:01"));
+    let times = text.split_once(", which is `--time ").and_then(|(_, times)| times.split_once('`'));
+    let (times, _) = times.unwrap_or_else(|| panic!("{text}"));
+    // The times can be typed, and all samples are in them.
+    assert_eq!(printed(&run(times)).len(), 100);
+}
+
 /// The recording contains no event, because the task hangs since before it.
 #[test]
 fn a_hang_that_is_older_than_the_recording_is_explained() {
@@ -311,4 +351,22 @@ fn a_hang_that_is_older_than_the_recording_is_explained() {
     let text = said(&perf_prof(&["trace", "-e", "syscall/open/", "--input"]).arg(&path).output().unwrap());
     assert!(text.contains("no sample in ") && text.contains(", although it was made for 0."), "{text}");
     assert!(text.contains("has no event until it ends; `cat /proc/PID/stack` shows where a task waits"), "{text}");
+}
+
+#[test]
+fn a_recording_that_does_not_say_when_it_was_made_is_not_read_by_times_of_day() {
+    needs([Need::Tracefs, Need::Perf]);
+    let folder = Folder::new();
+    let (path, copy) = (folder.path("perf.data"), folder.path("copy.data"));
+    record(&path, &["-e", "sched:sched_process_exec", "--", "sh", "-c", "/bin/true; sleep 0.2; /bin/true"]);
+    fs::copy(&path, &copy).unwrap();
+    let output = perf_prof(&["trace", "--time", "21:49,", "--input"]).arg(&copy).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    let reason = format!("{} does not say at what time of day it was recorded", copy.display());
+    assert!(said(&output).contains(&reason) && said(&output).contains("--time 21:49:00,:"), "{}", said(&output));
+    // With the time of the file, it is guessed.
+    let day = ["trace", "-q", "--time", "2020-01-01T00:00,", "--input"];
+    let output = perf_prof(&day).arg(&path).output().unwrap();
+    assert!(said(&output).contains("is a guess"), "{}", said(&output));
+    assert_eq!(printed(&output).len(), ours(&["script"], &path).len());
 }

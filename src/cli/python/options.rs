@@ -149,8 +149,8 @@ pub struct Options {
     /// snapshots [default: the current one]
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
-    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
+    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `21:49:13,21:50` (local
+    /// time of day; with a date `2026-11-27T21:49,`), `10%-20%` or `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,
     /// Replay the samples of virtual machines too; without this option they are only counted
@@ -176,7 +176,7 @@ pub struct Options {
     /// perf_prof.is_target(tid), and say when the run ends
     #[arg(long)]
     pub all_cpus: bool,
-    /// Only these processes, for example 1,2,3; a live run ends when they have exited
+    /// Only these processes and their new children, for example 1,2,3; a live run ends when they have exited
     #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
     pub pids: Option<Ids>,
     /// Only these threads, for example 1,2,3; a live run ends when they have exited

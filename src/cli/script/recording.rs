@@ -66,8 +66,8 @@ pub struct RecordingOptions {
         hide_possible_values = true
     )]
     pub python_frames: Option<InterpreterFrameUse>,
-    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
-    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
+    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `21:49:13,21:50` (local
+    /// time of day; with a date `2026-11-27T21:49,`), `10%-20%` or `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     time: Option<TimeRanges>,
     /// Read the recording of another user too
@@ -166,7 +166,7 @@ impl RecordingOptions {
             pids: ids(&self.pids),
             tids: ids(&self.tids),
             cgroups: self.cgroups.clone(),
-            tasks: TaskSelection::OfSamples,
+            tasks: TaskSelection::Named,
             names: Names { comms: self.comms.clone(), symbols: self.symbols.clone(), dsos: self.dsos.clone() },
             max_stack: self.max_stack,
             times: self.time.clone(),

@@ -30,8 +30,8 @@ pub struct WatchOptions {
     /// Read this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
     #[arg(long, value_name = "PATH", action = ArgAction::Append, help_heading = "Recordings")]
     input: Vec<PathBuf>,
-    /// Read only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
-    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
+    /// Read only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `21:49:13,21:50` (local
+    /// time of day; with a date `2026-11-27T21:49,`), `10%-20%` or `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO", help_heading = "Recordings")]
     time: Option<TimeRanges>,
     /// Read the recording of another user too

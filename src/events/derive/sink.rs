@@ -114,10 +114,15 @@ impl<'a> DerivingSink<'a> {
         });
         let mut sink = Self::with_derivations(sink, captured, started);
         sink.count_in(stats);
-        if sink.sink.counts_missing() {
-            sink.derivations.each().for_each(|derivation| derivation.keep_missing());
-        }
+        sink.keep_missing();
         sink
+    }
+
+    /// Makes the derivations keep records of missing spans, if the other sink wants them.
+    fn keep_missing(&mut self) {
+        if self.sink.counts_missing() {
+            self.derivations.each().for_each(|derivation| derivation.keep_missing());
+        }
     }
 
     /// Sets `stats` as the place where delivered spans are counted.
@@ -155,6 +160,7 @@ impl<'a> DerivingSink<'a> {
                 derivation.continue_in(counts.clone(), context);
             }
         }
+        self.keep_missing();
         self
     }
 

@@ -20,6 +20,8 @@ pub struct Shortfall {
     pub lost: u64,
     /// How many of the lost events BPF programs missed. Some of them may not be selected.
     pub missed: u64,
+    /// Whether some of the lost events may not be in the part of the recording that is read.
+    pub of_part: bool,
     /// The number of samples whose event is unknown.
     pub unattributed: u64,
     /// How often the kernel throttled sampling.
@@ -102,10 +104,11 @@ impl Shortfall {
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
         let (missed, damaged, unread) = (stats.total_missed_in_kernel(), stats.is_damaged(), stats.has_unread());
+        let of_part = stats.is_of_part();
         let of_some_tasks = stats.is_of_some_tasks();
         let is_complete =
             (lost, unattributed, throttled, damaged, unread, of_some_tasks) == (0, 0, 0, false, false, false);
-        let of_events = Shortfall { lost, missed, unattributed, throttled, ..Shortfall::default() };
+        let of_events = Shortfall { lost, missed, of_part, unattributed, throttled, ..Shortfall::default() };
         (!is_complete).then_some(Shortfall { damaged, unread, of_some_tasks, ..of_events })
     }
 
@@ -117,6 +120,7 @@ impl Shortfall {
         let since = Shortfall {
             lost: more(|of| of.lost),
             missed: more(|of| of.missed),
+            of_part: self.of_part,
             unattributed: more(|of| of.unattributed),
             throttled: more(|of| of.throttled),
             damaged: self.damaged,
@@ -176,7 +180,7 @@ impl Shortfall {
     pub fn reasons(&self) -> String {
         let mut reasons = Vec::new();
         if self.lost != 0 {
-            let up_to = if self.missed != 0 { "up to " } else { "" };
+            let up_to = if self.missed != 0 || self.of_part { "up to " } else { "" };
             reasons.push(format!("{up_to}{}", counted(self.lost, "event was lost", "events were lost")));
         }
         if self.unattributed != 0 {

@@ -37,6 +37,10 @@ pub struct Stats {
     unread: AtomicBool,
     /// True if the recording lacks the events of other tasks, which a source needs.
     of_some_tasks: AtomicBool,
+    /// Whether only a part of a recording is read, by the times that the user selected.
+    of_part: AtomicBool,
+    /// Whether there are holes between the selected times of a recording. What happened in them is not read.
+    has_holes: AtomicBool,
     /// The number of samples of perf-prof's own threads. These samples are not delivered.
     own: Arc<AtomicU64>,
     /// The kernel's own counts of lost samples, as they were last read.
@@ -79,6 +83,8 @@ impl Stats {
             damaged: 0.into(),
             unread: false.into(),
             of_some_tasks: false.into(),
+            of_part: false.into(),
+            has_holes: false.into(),
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
@@ -210,6 +216,27 @@ impl Stats {
     /// Returns whether records are missing because the recording is damaged or truncated.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Relaxed) != 0
+    }
+
+    /// Notes that a part of a recording is read. A loss has no time in the counts at the end of a recording, and no event in
+    /// PERF_RECORD_LOST. So the number of losses is an upper bound.
+    pub fn note_of_part(&self) {
+        self.of_part.store(true, Relaxed);
+    }
+
+    /// Returns whether a part of a recording is read.
+    pub fn is_of_part(&self) -> bool {
+        self.of_part.load(Relaxed)
+    }
+
+    /// Notes that there are holes between the selected times of a recording.
+    pub fn note_holes(&self) {
+        self.has_holes.store(true, Relaxed);
+    }
+
+    /// Returns whether there are holes between the selected times of a recording. Spans that are open at a hole are dropped.
+    pub fn has_holes(&self) -> bool {
+        self.has_holes.load(Relaxed)
     }
 
     /// Notes that a table in the kernel could not be read, so that what it has added up is missing.

@@ -1,6 +1,8 @@
-//! Ranges of time as the user types them: `12.5,13`, `10%,20%`, `10%/2`. Does not know about recordings.
+//! Ranges of time as the user types them: `12.5,13`, `21:49:13,21:50`, `10%,20%`, `10%/2`. Does not know about recordings.
 
 use std::fmt;
+
+use super::DayTime;
 
 /// A list of time ranges in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct TimeRanges(Vec<TimeRange>);
 enum TimeRange {
     /// A range from one time of the recording's clock to another, in ns.
     Times(u64, u64),
+    /// A range from one time of day to another. Either end may be open.
+    OfDay(Option<DayTime>, Option<DayTime>),
     /// A range from one percentage of the recording's duration to another. The unit of both numbers is a millionth of a
     /// percent.
     Shares(u64, u64),
@@ -22,7 +26,8 @@ pub enum TimeRangeError {
     /// The text is not a range of time.
     #[error(
         "`{0}` is not a time range; write FROM,TO in seconds of the recording's clock, for example `12.5,13` (FROM or TO may be \
-         left out), or percentages of the recording, for example `10%,20%` (from 10 % to 20 %) or `10%/2` (the second tenth)"
+         left out), in local times of day, for example `21:49:13,21:50` or `2026-11-27T21:49,`, or in percentages of the \
+         recording, for example `10%,20%` (from 10 % to 20 %) or `10%/2` (the second tenth)"
     )]
     Range(String),
     /// The range ends before it starts.
@@ -44,6 +49,14 @@ impl std::str::FromStr for TimeRanges {
             let (from, to) = text.split_once(',').ok_or_else(wrong)?;
             if from.trim().is_empty() && to.trim().is_empty() {
                 return Err(wrong());
+            }
+            if text.contains(':') {
+                let moment = |text: &str| match text.trim() {
+                    "" => Some(None),
+                    text => DayTime::parse(text).map(Some),
+                };
+                let (from, to) = (moment(from).ok_or_else(wrong)?, moment(to).ok_or_else(wrong)?);
+                return Ok(Self(vec![TimeRange::OfDay(from, to)]));
             }
             let time = |text: &str, open| if text.trim().is_empty() { Some(open) } else { parse_fixed_point(text, 9) };
             let (from, to) = (time(from, 0).ok_or_else(wrong)?, time(to, u64::MAX).ok_or_else(wrong)?);
@@ -76,6 +89,30 @@ impl std::str::FromStr for TimeRanges {
 }
 
 impl TimeRanges {
+    /// Returns whether a range is given in times of day.
+    pub fn has_times_of_day(&self) -> bool {
+        self.0.iter().any(|range| matches!(range, TimeRange::OfDay(..)))
+    }
+
+    /// Returns the same ranges with times of the recording's clock in place of times of day. `clock` returns the time of
+    /// the recording's clock in ns. For the end of a range, it gets the range's begin too, if the range has one.
+    pub fn without_times_of_day<E: From<TimeRangeError>>(
+        &self,
+        mut clock: impl FnMut(DayTime, Option<u64>) -> Result<u64, E>,
+    ) -> Result<TimeRanges, E> {
+        let ranges = self.0.iter().map(|range| {
+            let TimeRange::OfDay(from, to) = *range else { return Ok(*range) };
+            let from = from.map(|from| clock(from, None)).transpose()?;
+            let to = to.map_or(Ok(u64::MAX), |to| clock(to, from))?;
+            let from = from.unwrap_or(0);
+            if from > to {
+                Err(TimeRangeError::Reversed(self.to_string()))?
+            }
+            Ok(TimeRange::Times(from, to))
+        });
+        ranges.collect::<Result<_, E>>().map(TimeRanges)
+    }
+
     /// Returns whether a range is given in percent. In this case, the caller must know the first and the last time of
     /// the recording.
     pub fn has_shares(&self) -> bool {
@@ -90,6 +127,8 @@ impl TimeRanges {
         let at = |share: u64| (u128::from(share) * whole / u128::from(100 * PERCENT)) as u64;
         let range = |range: &TimeRange| match *range {
             TimeRange::Times(from, to) => Some((from, to)),
+            // Only a caller that knows the time of day can resolve them ([`TimeRanges::without_times_of_day`]).
+            TimeRange::OfDay(..) => None,
             TimeRange::Shares(from, to) => {
                 let (from, end) = (at(from), at(to));
                 (from < end).then(|| (first.saturating_add(from), first.saturating_add(end - 1)))
@@ -115,6 +154,11 @@ impl fmt::Display for TimeRanges {
             match *range {
                 TimeRange::Times(from, u64::MAX) => write!(f, "{},", format_seconds(from))?,
                 TimeRange::Times(from, to) => write!(f, "{},{}", format_seconds(from), format_seconds(to))?,
+                TimeRange::OfDay(from, to) => {
+                    from.map_or(Ok(()), |from| write!(f, "{from}"))?;
+                    f.write_str(",")?;
+                    to.map_or(Ok(()), |to| write!(f, "{to}"))?;
+                }
                 TimeRange::Shares(from, to) => write!(f, "{}-{}", percent(from), percent(to))?,
             }
             separator = ",";

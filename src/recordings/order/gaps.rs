@@ -45,6 +45,11 @@ pub(crate) struct Gap {
 }
 
 impl Gap {
+    /// Returns the gap of a hole between selected times, of which no records are read.
+    pub fn of_hole((first, last): (u64, u64)) -> Gap {
+        Gap::of_unread(first.saturating_sub(1), last.saturating_add(1))
+    }
+
     /// Returns the gap of records that cannot be read. Their times are after `begin` and not after `end`. It is not known
     /// which rings have lost records, so the gap belongs to no CPU.
     pub fn of_unread(begin: u64, end: u64) -> Gap {

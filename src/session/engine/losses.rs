@@ -163,7 +163,7 @@ pub fn print_lost(stats: &Stats, ring_cpus: &[Option<u32>]) {
     // The C implementation prints each loss, but no sum.
     if lost != 0 && !compat::is_on() {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
-        let up_to = if stats.total_missed_in_kernel() == 0 { "" } else { "up to " };
+        let up_to = if stats.total_missed_in_kernel() == 0 && !stats.is_of_part() { "" } else { "up to " };
         output::say_lost(format_args!(
             "lost {up_to}{lost} of {} events ({up_to}{share:.1} %{}), delivered {delivered}",
             delivered + lost,

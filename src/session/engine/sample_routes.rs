@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use perf_prof_events::event::{Context, SelectedCgroups, Stats};
+use perf_prof_events::event::{Context, SelectedCgroups, Stats, Targets};
 use perf_prof_format::{
     abi::{PERF_RECORD_LOST_SAMPLES, PERF_SAMPLE_READ},
     record::{Counters, LossCounts, Record, SampleLayout, SampleMember, is_of_guest, record_type},
@@ -13,7 +13,7 @@ use perf_prof_format::{
 use perf_prof_recordings::{DamagedSamples, Layouts, ring_of};
 use rustc_hash::FxHashMap;
 
-use crate::plan::Switch;
+use crate::plan::{Input, Switch};
 
 /// A selected event that gets samples of an attr, if they pass the limits `cpus` and `filter`.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ pub struct ReplayState {
     /// Whether samples of virtual machines are delivered, and how many were left out.
     with_guests: bool,
     guests: u64,
+    /// The processes whose samples are delivered; `None` for all.
+    processes: Option<Targets>,
     /// The cgroups whose samples are delivered; `None` for all.
     cgroups: Option<SelectedCgroups>,
     last: u64,
@@ -270,6 +272,7 @@ impl ReplayState {
             checks: None,
             with_guests: false,
             guests: 0,
+            processes: None,
             cgroups: None,
             last: 0,
         }
@@ -286,24 +289,36 @@ impl ReplayState {
         self.checks.as_ref().map(|checks| checks.found).unwrap_or_default()
     }
 
-    /// Makes the state deliver samples of virtual machines too.
-    pub fn with_guests(self, guests: Switch) -> Self {
-        Self { with_guests: guests == Switch::On, ..self }
-    }
-
-    /// Makes the state deliver only the samples of these cgroups, and of the cgroups below them. An empty list selects
-    /// all.
-    pub fn with_cgroups(self, names: &[String]) -> Self {
+    /// Makes the state deliver only those of the read samples that the user selected: of which processes and cgroups, and
+    /// whether also of virtual machines.
+    pub fn selecting(self, input: &Input) -> Self {
+        let processes = input.processes_with_children().map(|pids| Targets::recorded(pids, &[]));
+        let names = input.cgroups_of_samples();
         let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
-        Self { cgroups, ..self }
+        Self { with_guests: input.guests == Switch::On, processes, cgroups, ..self }
     }
 
-    /// Returns whether a sample is left out because its cgroup is not selected.
+    /// Selects a process that a selected process creates. At the time 0, recorders write a fork record for each task that
+    /// exists already.
+    pub fn note_fork(&mut self, record: &Record<'_>, time: u64) {
+        if let (Some(processes), &Record::Fork { pid, ppid, .. }) = (&mut self.processes, record)
+            && time != 0
+        {
+            processes.forked(ppid as i32, pid as i32);
+        }
+    }
+
+    /// Returns whether a sample is left out because its process or its cgroup is not selected.
     #[inline]
-    pub fn is_of_other_cgroup(&mut self, sample: &SampleOrigin, record: &[u8], context: &Context) -> bool {
+    pub fn is_of_other_task(&mut self, sample: &SampleOrigin, record: &[u8], context: &Context) -> bool {
+        let layout = self.layouts.sample(sample.attr);
+        if let Some(processes) = &self.processes
+            && !layout.pid_tid(record).is_some_and(|(pid, tid)| processes.contains(tid as i32, || Some(pid as i32)))
+        {
+            return true;
+        }
         let Some(cgroups) = &mut self.cgroups else { return false };
-        let id = self.layouts.sample(sample.attr).cgroup(record);
-        !id.is_some_and(|id| cgroups.contains(id, || context.cgroup_path(id)))
+        !layout.cgroup(record).is_some_and(|id| cgroups.contains(id, || context.cgroup_path(id)))
     }
 
     /// Returns whether a sample is left out because it was taken in a virtual machine. If so, counts it. perf leaves

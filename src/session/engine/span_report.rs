@@ -91,8 +91,21 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
 /// Returns the line about spans that were dropped because they were open.
 fn dropped_text(lost: u64, opened: u64, stats: &Stats) -> String {
     let was_in_kernel = stats.missed_by_tables() != 0 && stats.missed_by_tables() == stats.total_lost();
-    let other = if was_in_kernel { "" } else { ", or when a ring was full" };
-    format!("dropped {lost} of {opened} spans: they were open when events were lost{other}")
+    let is_complete = stats.total_lost() == 0 && !stats.is_damaged();
+    match stats.has_holes() {
+        true => {
+            let other = if is_complete {
+                ", and what follows it is not read"
+            } else {
+                ", when events were lost, or when a ring was full"
+            };
+            format!("dropped {lost} of {opened} spans: they were open at the end of a range of --time{other}")
+        }
+        false => {
+            let other = if was_in_kernel { "" } else { ", or when a ring was full" };
+            format!("dropped {lost} of {opened} spans: they were open when events were lost{other}")
+        }
+    }
 }
 
 /// Returns the line about spans whose begins are missing in a recording.

@@ -89,7 +89,7 @@ pub struct Input {
     pub limits: ReadLimits,
     /// If set, only the samples that were taken on these CPUs are read.
     pub cpus: Option<CpuSet>,
-    /// If set, only the samples of these processes are read.
+    /// If set, only the samples of these processes are delivered.
     pub pids: Option<Vec<u32>>,
     /// If set, only the samples of these threads are read.
     pub tids: Option<Vec<u32>>,
@@ -118,9 +118,13 @@ pub struct Input {
 /// How the selected processes, threads and cgroups limit which samples are read and delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskSelection {
-    /// Only the samples of these tasks are read.
+    /// Only the samples of the named tasks are delivered, as in perf report and perf script.
     #[default]
-    OfSamples,
+    Named,
+    /// Only the samples of these tasks are delivered, and those of the processes that the selected processes create
+    /// during the recording. Live events have the same tasks: child processes inherit them, and those of a thread (`-t`)
+    /// are not inherited.
+    WithChildren,
     /// The samples of all tasks are read, but only the spans of the selected tasks are delivered.
     OfSpans,
     /// The samples of all tasks are read, and the spans of all tasks are delivered. The script can check which tasks
@@ -128,31 +132,43 @@ pub enum TaskSelection {
     ForScript,
 }
 
+impl TaskSelection {
+    /// Returns whether samples of other tasks are left out.
+    pub fn is_of_samples(self) -> bool {
+        matches!(self, TaskSelection::Named | TaskSelection::WithChildren)
+    }
+}
+
 impl Input {
-    /// Lets the selected tasks limit only the spans that are delivered, if one of the events is a source that needs the
-    /// samples of all tasks. Fails if a source needs more CPUs or tasks than are selected.
+    /// Selects the tasks that a live run has. Lets them limit only the spans that are delivered, if one of the events is
+    /// a source that needs the samples of all tasks. Fails if a source needs more CPUs or tasks than are selected.
     pub fn selecting(self, events: &[EventSpec]) -> Result<Input, SourceTargetError> {
         check_coverage(events, Coverage::of(&self.cpus))?;
         let has_tasks = self.pids.is_some() || self.tids.is_some() || !self.cgroups.is_empty();
         let is_of_spans = has_tasks && scope(events)? == Scope::Machine;
-        let tasks = if is_of_spans { TaskSelection::OfSpans } else { TaskSelection::OfSamples };
+        let tasks = if is_of_spans { TaskSelection::OfSpans } else { TaskSelection::WithChildren };
         Ok(Input { tasks, ..self })
     }
 
-    /// Returns the processes and the threads whose samples are read; `None` for all.
+    /// Returns the processes and the threads whose samples are read; `None` for all. With children, the samples of all
+    /// processes are read, because the fork records before a sample tell whether it is of a child.
     pub fn tasks_of_samples(&self) -> (Option<Vec<u32>>, Option<Vec<u32>>) {
         match self.tasks {
-            TaskSelection::OfSamples => (self.pids.clone(), self.tids.clone()),
+            TaskSelection::Named => (self.pids.clone(), self.tids.clone()),
+            TaskSelection::WithChildren => (None, self.tids.clone()),
             TaskSelection::OfSpans | TaskSelection::ForScript => (None, None),
         }
     }
 
-    /// Returns the cgroups whose samples are read; empty for all.
+    /// Returns the processes that are selected together with their children; `None` if the samples of all processes that
+    /// are read are delivered.
+    pub fn processes_with_children(&self) -> Option<&[u32]> {
+        self.pids.as_deref().filter(|_| self.tasks == TaskSelection::WithChildren)
+    }
+
+    /// Returns the cgroups whose samples are delivered; empty for all.
     pub fn cgroups_of_samples(&self) -> &[String] {
-        match self.tasks {
-            TaskSelection::OfSamples => &self.cgroups,
-            TaskSelection::OfSpans | TaskSelection::ForScript => &[],
-        }
+        if self.tasks.is_of_samples() { &self.cgroups } else { &[] }
     }
 }
 

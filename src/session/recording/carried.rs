@@ -1,5 +1,6 @@
 //! The state of derived events, such as spans, at the end of a part of a recording. The next part continues with this
-//! state. Another process replays each part, so the parts before it have to be read in advance.
+//! state. Another process replays each part, so the parts before it have to be read in advance. What comes before the
+//! time that the user selected (`--time`) is such a part too.
 //!
 //! The processes of the parts are forked one after another. Before the parent forks the next process, it reads the previous
 //! part in advance. The parent uses no interpreter, and reads only the samples that derived events are made of. Apart from
@@ -29,7 +30,7 @@ use crate::{
         pump::Pump,
         sample_routes::{LossReporting, ReplayState},
     },
-    plan::Switch,
+    plan::Input,
 };
 
 /// The state after the parts that were read, for the next part.
@@ -37,6 +38,8 @@ use crate::{
 pub struct Carried {
     /// The state of the derived events; `None` at the start of the recording.
     derivations: Option<Derivations>,
+    /// Whether only what comes before the selected time was read.
+    is_before: bool,
     /// The cgroups of tasks at the time `last`.
     cgroups: Memberships,
     last: u64,
@@ -54,7 +57,7 @@ impl Carried {
         recording: &Recording,
         selected: &Selected,
         selection: Selection,
-        guests: Switch,
+        input: &Input,
         budget: &Budget,
         check: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, PerfDataError> {
@@ -70,7 +73,7 @@ impl Carried {
         let context = Arc::new(context.with_recorded_queues(recording.hardware_queues()));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting)
             .with_limits(select::sample_limits(recording), stats.clone());
-        let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None)
+        let mut pump = Pump::for_recording(state.selecting(input), context.clone(), stats.clone(), rings, None)
             .with_cgroups(selected.task_cgroups(recording));
         let mut discard = Discard;
         let sink = DerivingSink::start(&mut discard, types, derived, &stats, &context);
@@ -97,10 +100,42 @@ impl Carried {
             let _ = pump.report_remaining(program, None, last);
         });
         self.derivations = Some(sink.into_derivations());
+        self.is_before = false;
         self.last = last;
         context.with_memberships(|tasks| self.cgroups.take(tasks, last));
         self.add_losses(&stats, pump.replay_state());
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Returns whether nothing was read yet.
+    pub fn is_empty(&self) -> bool {
+        self.derivations.is_none()
+    }
+
+    /// Reads what comes before the selected time, because spans that end in this time may begin before it. If it cannot be
+    /// read, spans of before this time count as those of before the recording. `check` is called after each batch and can
+    /// end the reading.
+    pub fn read_before(
+        &mut self,
+        recording: &Recording,
+        selected: &Selected,
+        selection: &Selection,
+        input: &Input,
+        context: &Context,
+        check: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let first = selection.times.iter().map(|&(first, _)| first).min().unwrap_or(0);
+        if first == 0 || first > selection.last_time() || selected.derived.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let before = Selection { times: vec![(0, first - 1)], ..selection.clone() };
+        let flow = self.read(recording, selected, before, input, context.budget(), check);
+        self.is_before = self.derivations.is_some();
+        if !self.is_before {
+            // Reading failed, or was interrupted, or the recording is a pipe, which can be read only once.
+            context.note_recorded_since(first);
+        }
+        flow.unwrap_or(ControlFlow::Continue(()))
     }
 
     /// Makes a sink continue with the state after the parts that were read.
@@ -112,7 +147,13 @@ impl Carried {
     ) -> DerivingSink<'a> {
         context.with_memberships(|tasks| tasks.take(&mut self.cgroups, self.last));
         match self.derivations.take() {
-            Some(derivations) => sink.continued(derivations, stats, context),
+            Some(derivations) => {
+                let sink = sink.continued(derivations, stats, context);
+                if self.is_before {
+                    stats.spans().iter().for_each(|span| span.count_open_before());
+                }
+                sink
+            }
             None => sink,
         }
     }

@@ -1,15 +1,21 @@
 //! The times in a recording: its start and end, and the relation of its clock to the time of day.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::MetadataExt,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
+use chrono::{DateTime, Datelike, Days, Local, NaiveDate, NaiveTime, TimeDelta, TimeZone};
+use perf_prof_format::spec::{Date, DayTime, TimeRanges};
 use perf_prof_recordings::{AttrFlag, ReadLimits, Recording};
-use perf_prof_system::clock::{self, Clock, boot};
+use perf_prof_system::{
+    clock::{self, Clock, boot},
+    output,
+};
 
 use super::binaries::data_file;
 use crate::{engine::sample_routes::Span, plan::Input};
@@ -197,6 +203,8 @@ pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>>
 /// Returns the selected time ranges, in the recording's clock. The result is empty if no range was selected.
 pub fn times(input: &Input, recording: &mut Recording) -> Result<Vec<(u64, u64)>> {
     let Some(times) = &input.times else { return Ok(Vec::new()) };
+    let in_clock = if times.has_times_of_day() { Some(times_of_day(times, input, recording)?) } else { None };
+    let times = in_clock.as_ref().unwrap_or(times);
     if !times.has_shares() {
         return Ok(times.resolve(0, u64::MAX));
     }
@@ -204,6 +212,155 @@ pub fn times(input: &Input, recording: &mut Recording) -> Result<Vec<(u64, u64)>
         Some((first, last)) => Ok(times.resolve(first, last)),
         None => {
             bail!("--time: {} does not say when it starts and ends; use seconds instead of percentages", recording.name)
+        }
+    }
+}
+
+/// Returns time ranges in the recording's clock for ranges in times of day. Fails if the recording does not say at what
+/// time of day it was made.
+fn times_of_day(times: &TimeRanges, input: &Input, recording: &mut Recording) -> Result<TimeRanges> {
+    let name = recording.name.clone();
+    let guess = match realtime_offset(recording, &input.path)? {
+        RealtimeOffset::Exact(offset) => Ok(offset),
+        RealtimeOffset::Guessed(guess) => Err(Some(guess)),
+        RealtimeOffset::AfterUnpacking => Err(realtime_offset_by_unpacking(&input.path, &input.limits)),
+        RealtimeOffset::Unknown => Err(None),
+    };
+    let (Ok(offset), Some((first, last))) = (guess.or_else(|guess| told(guess, &name)), recording.times()?) else {
+        bail!(
+            "--time {times}: {name} does not say at what time of day it was recorded; use seconds of its clock or \
+             percentages. Recordings of `perf record -k CLOCK_MONOTONIC` and of perf-prof have the time of day"
+        );
+    };
+    let [first, last] = [first, last].map(|time| (time as i64).wrapping_add(offset));
+    times.without_times_of_day(|time, after| {
+        let after = after.map(|after| (after as i64).saturating_add(offset));
+        let realtime =
+            realtime_of(time, after, (first, last), &Local).map_err(|error| anyhow!("--time {times}: {error}"))?;
+        Ok(realtime.saturating_sub(offset).max(0) as u64)
+    })
+}
+
+/// Returns times of the recording's clock as local times of day with their dates. `None` if the time of day is not known.
+pub fn days(times: [u64; 2], input: &Input, recording: &mut Recording) -> Option<[DayTime; 2]> {
+    let offset = match realtime_offset(recording, &input.path).ok()? {
+        RealtimeOffset::Exact(offset) => offset,
+        RealtimeOffset::Guessed(guess) => guess.offset,
+        RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&input.path, &input.limits)?.offset,
+        RealtimeOffset::Unknown => return None,
+    };
+    Some(times.map(|time| {
+        let local =
+            DateTime::from_timestamp_nanos((time as i64).wrapping_add(offset)).with_timezone(&Local).naive_local();
+        let since_midnight = local.signed_duration_since(local.date().and_time(NaiveTime::MIN));
+        let since_midnight = since_midnight.num_nanoseconds().unwrap_or(0) as u64;
+        DayTime { date: Some(date_of(local.date())), since_midnight }
+    }))
+}
+
+fn date_of(day: NaiveDate) -> Date {
+    Date { year: day.year() as u16, month: day.month() as u8, day: day.day() as u8 }
+}
+
+/// The reason why a time of day is not one time.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum DayTimeError {
+    #[error("{0} does not exist in the local time zone")]
+    Missing(DayTime),
+    /// With the first of these times.
+    #[error("{0} is in this recording on several days; write the date: {1}")]
+    Ambiguous(DayTime, DayTime),
+}
+
+/// Prints how exact a guessed offset is, and returns it.
+fn told(guess: Option<Guess>, recording: &str) -> Result<i64, ()> {
+    let guess = guess.ok_or(())?;
+    output::say(format_args!("warning: {}", guess.warning(recording)));
+    Ok(guess.offset)
+}
+
+/// Returns a time of day in ns since the Unix epoch. Without a date, it is on the day on which it lies in the recording,
+/// which goes from `first` to `last`, or next to it: recordings may go on over midnight. The end of a range is the first such
+/// time that is not before `after`, the range's begin. Fails if the time lies in the recording on several days, or if there is
+/// no such day, or if clocks are set forward over this time.
+fn realtime_of(
+    time: DayTime,
+    after: Option<i64>,
+    (first, last): (i64, i64),
+    zone: &impl TimeZone,
+) -> Result<i64, DayTimeError> {
+    let on = |day: NaiveDate| {
+        let local = day.and_hms_opt(0, 0, 0)?.checked_add_signed(TimeDelta::nanoseconds(time.since_midnight as i64))?;
+        zone.from_local_datetime(&local).earliest()?.timestamp_nanos_opt()
+    };
+    if let Some(Date { year, month, day }) = time.date {
+        let day = NaiveDate::from_ymd_opt(year.into(), month.into(), day.into());
+        return day.and_then(on).ok_or(DayTimeError::Missing(time));
+    }
+    let day_of = |realtime: i64| DateTime::from_timestamp_nanos(realtime).with_timezone(zone).date_naive();
+    let around = |day: NaiveDate| {
+        let beside = [day.checked_sub_days(Days::new(1)), Some(day), day.checked_add_days(Days::new(1))];
+        beside.into_iter().flatten()
+    };
+    let begin = after.unwrap_or(first).clamp(first, last);
+    let days: BTreeSet<_> = [first, begin, last].into_iter().flat_map(|time| around(day_of(time))).collect();
+    let times: Vec<_> = days.into_iter().filter_map(on).collect();
+    let mut inside = times.iter().filter(|&&time| begin <= time && time <= last);
+    match (inside.next(), inside.next()) {
+        (Some(&one), Some(_)) if after.is_none() => {
+            let day = day_of(one);
+            Err(DayTimeError::Ambiguous(time, DayTime { date: Some(date_of(day)), ..time }))
+        }
+        (Some(&one), _) => Ok(one),
+        (None, _) => {
+            let distance = |realtime: &i64| first.saturating_sub(*realtime).max(realtime.saturating_sub(last)).max(0);
+            times.into_iter().min_by_key(distance).ok_or(DayTimeError::Missing(time))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::FixedOffset;
+
+    use super::*;
+
+    #[test]
+    fn a_time_without_a_date_is_on_the_day_on_which_it_is_in_the_recording() {
+        let zone = FixedOffset::east_opt(9 * 3600).unwrap();
+        let at = |text: &str| DateTime::parse_from_rfc3339(text).unwrap().timestamp_nanos_opt().unwrap();
+        let times = (at("2026-11-27T23:50:13.5+09:00"), at("2026-11-28T00:05:00+09:00"));
+        for (typed, expected) in [
+            ("23:55", "2026-11-27T23:55:00+09:00"),
+            ("00:01:00.25", "2026-11-28T00:01:00.25+09:00"),
+            // These are outside of the recording, close to its start and its end.
+            ("23:50:13", "2026-11-27T23:50:13+09:00"),
+            ("00:10", "2026-11-28T00:10:00+09:00"),
+            ("2026-11-27 00:01", "2026-11-27T00:01:00+09:00"),
+        ] {
+            assert_eq!(realtime_of(DayTime::parse(typed).unwrap(), None, times, &zone), Ok(at(expected)), "{typed}");
+        }
+        let no_day = DayTime::parse("2026-02-30 00:01").unwrap();
+        assert_eq!(realtime_of(no_day, None, times, &zone), Err(DayTimeError::Missing(no_day)));
+    }
+
+    #[test]
+    fn a_time_that_is_in_the_recording_on_several_days_needs_a_date_unless_it_ends_a_range() {
+        let zone = FixedOffset::east_opt(9 * 3600).unwrap();
+        let at = |text: &str| DateTime::parse_from_rfc3339(text).unwrap().timestamp_nanos_opt().unwrap();
+        let times = (at("2026-11-27T12:00:00+09:00"), at("2026-12-01T11:00:00+09:00"));
+        let found = |typed: &str, after: Option<&str>| {
+            realtime_of(DayTime::parse(typed).unwrap(), after.map(at), times, &zone).map_err(|error| error.to_string())
+        };
+        let refused = "03:12:00 is in this recording on several days; write the date: 2026-11-28T03:12:00";
+        assert_eq!(found("03:12", None), Err(refused.to_owned()));
+        assert_eq!(found("2026-11-29T03:12", None), Ok(at("2026-11-29T03:12:00+09:00")));
+        for (after, expected) in [
+            ("2026-11-29T03:12:00+09:00", "2026-11-29T03:14:00+09:00"),
+            ("2026-11-29T23:00:00+09:00", "2026-11-30T03:14:00+09:00"),
+            ("2026-11-01T00:00:00+09:00", "2026-11-28T03:14:00+09:00"),
+        ] {
+            assert_eq!(found("03:14", Some(after)), Ok(at(expected)), "{after}");
         }
     }
 }

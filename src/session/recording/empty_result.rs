@@ -6,11 +6,12 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
     record::{Source as _, Wait, record_type},
-    spec::{CpuSet, EventKind, EventSpec, format_seconds},
+    spec::{CpuSet, EventKind, EventSpec, TimeRanges, format_seconds},
 };
 use perf_prof_recordings::{Recording, Selection};
 use perf_prof_system::output;
 
+use super::clock;
 use crate::{
     engine::span_report::BEGAN_BEFORE,
     plan::{Input, Verbosity},
@@ -98,6 +99,11 @@ fn empty_result_message(input: &Input, events: &[EventSpec]) -> Option<String> {
         format_seconds(first)
     );
     text += &format!("{}`", format_seconds(last));
+    if input.times.as_ref().is_some_and(TimeRanges::has_times_of_day)
+        && let Some([first, last]) = clock::days([first, last], input, &mut recording)
+    {
+        text += &format!(", which is `--time {first},{last}`");
+    }
     if input.cpus.is_some()
         && let Some(cpus) = cpus(recording)
     {

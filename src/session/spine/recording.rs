@@ -105,12 +105,14 @@ impl ChosenRecording {
     fn find(&mut self) -> Result<Prepared> {
         let Self { plan, input, recording, selected, others, .. } = self;
         let (pids, tids) = input.tasks_of_samples();
+        let times = clock::times(input, recording)?;
         let selection = Selection {
             attrs: selected.attrs(recording),
             cpus: input.cpus.clone(),
             pids,
             tids,
-            times: clock::times(input, recording)?,
+            holes: Selection::holes(&times),
+            times,
             others: *others,
             gaps: selected.gaps(),
         };
@@ -222,7 +224,7 @@ impl ChosenRecording {
             return Ok(None);
         }
         let selection = self.prepared()?.selection.clone();
-        let parts = ColumnParts::new(&mut self.recording, &self.selected, &selection, self.input.guests)?;
+        let parts = ColumnParts::new(&mut self.recording, &self.selected, &selection, &self.input)?;
         Ok(parts.map(Box::new))
     }
 
@@ -249,13 +251,20 @@ impl ChosenRecording {
             return Ok(ControlFlow::Continue(()));
         }
         let Prepared { selection, context, .. } = self.prepared()?;
-        let (mut selection, budget) = (selection.clone(), context.budget().clone());
+        let (mut selection, context) = (selection.clone(), context.clone());
+        let (budget, input) = (context.budget(), &self.input);
+        if carried.is_empty() {
+            let flow = carried.read_before(&self.recording, &self.selected, &selection, input, &context, check);
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
         part.select(&mut selection);
-        Ok(carried.read(&self.recording, &self.selected, selection, self.input.guests, &budget, check)?)
+        Ok(carried.read(&self.recording, &self.selected, selection, input, budget, check)?)
     }
 
     /// Opens a slice of the recording.
-    pub fn open(mut self, slice: Slice, signals: &Signals) -> Result<Session> {
+    pub fn open(mut self, mut slice: Slice, signals: &Signals) -> Result<Session> {
         let Prepared { mut selection, span, context, .. } = match self.prepared.take() {
             Some(prepared) => prepared,
             None => self.find()?,
@@ -264,11 +273,14 @@ impl ChosenRecording {
         let times = recording.known_times()?;
         // The last record of the recording may be one of another task, and the recording may go on after its last record.
         let ended = recording.end().max(times.map(|(_, last)| last));
+        let (is_part_selected, has_holes) = (!selection.times.is_empty(), !selection.holes.is_empty());
         let loss_reporting = slice.limit(&mut selection);
+        let reading = (&recording, &selected, &selection);
+        let carried = carried_to(&mut slice, reading, &input, &context, signals);
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
         let layouts = recording.layouts().clone();
-        let selects_tasks = !input.cgroups.is_empty() && input.tasks != TaskSelection::OfSamples;
+        let selects_tasks = !input.cgroups.is_empty() && !input.tasks.is_of_samples();
         let needs_tasks = selects_tasks || !selected.derived.is_empty();
         let attr_of = |index: usize| {
             let event = &recording.events[index];
@@ -299,10 +311,15 @@ impl ChosenRecording {
         let ring_cpus = replay.ring_cpus();
         let stats = Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len()));
         lacking.note(&stats);
+        if is_part_selected {
+            stats.note_of_part();
+        }
+        if has_holes {
+            stats.note_holes();
+        }
         let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
             .with_limits(limits, stats.clone())
-            .with_guests(input.guests)
-            .with_cgroups(input.cgroups_of_samples());
+            .selecting(&input);
         let about = About {
             is_delivered: derive::are_delivered(types.len(), &derived),
             stats,
@@ -318,9 +335,28 @@ impl ChosenRecording {
             available: Available::Recorded(formats),
             missing: Some(missing),
         };
-        let session = RecordedSession { plan, input, replay, replay_state, task_cgroups, derived, slice, until };
+        let session =
+            RecordedSession { plan, input, replay, replay_state, task_cgroups, derived, slice, carried, until };
         Ok(Session::new(about, Source::Recorded(Box::new(session))))
     }
+}
+
+/// Returns the state of derived events at the start of a slice. Reads what comes before the selected time if no part before
+/// was read.
+fn carried_to(
+    slice: &mut Slice,
+    (recording, selected, selection): (&Recording, &Selected, &Selection),
+    input: &Input,
+    context: &Context,
+    signals: &Signals,
+) -> Carried {
+    let Some(mut carried) = slice.take_carried() else { return Carried::default() };
+    if carried.is_empty() {
+        let check = &mut || if signals.is_pending() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        // A signal also ends the run.
+        let _ = carried.read_before(recording, selected, selection, input, context, check);
+    }
+    carried
 }
 
 /// The selected events in a recording, ready to be replayed.
@@ -332,26 +368,26 @@ pub(super) struct RecordedSession {
     task_cgroups: Option<TaskCgroups>,
     derived: Vec<Derived>,
     slice: Slice,
-    /// The time of the last sample of any task in the selected time; 0 if it is not known.
+    /// The state of derived events before the selected time.
+    carried: Carried,
+    /// The end of the selected time; 0 if it is not known. If the recording does not say when it ended, that is the time
+    /// of its last sample of any task.
     until: u64,
 }
 
 impl RecordedSession {
     /// Delivers the selected samples to the sink, ordered by time.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
-        let RecordedSession { plan, input, mut replay, replay_state, task_cgroups, derived, slice, until } = self;
+        let RecordedSession { plan, input, mut replay, replay_state, task_cgroups, derived, slice, carried, until } =
+            self;
         let (verbosity, warnings, last) = (plan.verbosity, slice.warnings(), slice.finish_as());
         // The counts of samples decide the status of the run only for a whole recording. A part may have no samples.
         let is_whole = matches!(slice, Slice::Whole);
         let has_status = is_whole && plan.face != Face::Program;
-        let carried = match slice {
-            Slice::Part(_, carried) => *carried,
-            Slice::Whole | Slice::OneOfSeveral | Slice::Merge => {
-                // With several parts, their processes already use all CPUs, so reading ahead would not help.
-                replay.read_ahead();
-                Carried::default()
-            }
-        };
+        // With several parts, their processes already use all CPUs, so reading ahead would not help.
+        if !matches!(slice, Slice::Part(..)) {
+            replay.read_ahead();
+        }
         let delivery = ReplayRun {
             replay,
             replay_state,
@@ -380,7 +416,7 @@ impl RecordedSession {
         if let Some(nothing) = named.nothing_selected().filter(|_| is_whole && verbosity > Verbosity::Quiet) {
             messages::say(nothing);
         }
-        if is_whole && input.tasks != TaskSelection::OfSamples {
+        if is_whole && !input.tasks.is_of_samples() {
             report_unknown_names(&about.context, &input);
         }
         let failure = outcome.check().err().map(Into::into);
@@ -446,10 +482,10 @@ fn context(
     let kernel = RecordedKernel::new(recording, &binaries);
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
     let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids)).in_cgroups(&input.cgroups);
-    let targets = (input.tasks != TaskSelection::OfSamples).then_some(targets);
+    let targets = (!input.tasks.is_of_samples()).then_some(targets);
     let spans_of = match input.tasks {
-        TaskSelection::OfSamples | TaskSelection::OfSpans => SpansOf::SelectedTasks,
         TaskSelection::ForScript => SpansOf::AllTasks,
+        TaskSelection::Named | TaskSelection::WithChildren | TaskSelection::OfSpans => SpansOf::SelectedTasks,
     };
     let exact_offset = if let RealtimeOffset::Exact(offset) = offset { Some(offset) } else { None };
     let mut context = Context::new(Box::new(kernel), exact_offset.unwrap_or(0))

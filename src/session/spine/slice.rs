@@ -31,6 +31,15 @@ impl Slice {
         if let Slice::Part(part, _) = self { Some(part) } else { None }
     }
 
+    /// Takes the state of derived events at the start of the slice. `None` if the slice has no events.
+    pub(super) fn take_carried(&mut self) -> Option<Carried> {
+        match self {
+            Slice::Whole | Slice::OneOfSeveral => Some(Carried::default()),
+            Slice::Part(_, carried) => Some(std::mem::take(&mut **carried)),
+            Slice::Merge => None,
+        }
+    }
+
     /// Limits a selection to the slice. Returns which process reports lost samples without a time.
     pub(super) fn limit(&self, selection: &mut Selection) -> LossReporting {
         let Some(part) = self.part() else { return LossReporting::for_cpus(selection.cpus.as_ref()) };

@@ -52,8 +52,11 @@ pub enum RangeError {
     )]
     Form(String),
     /// The text contains a `%`, but is no valid range in percent.
-    #[error("--time: {0}")]
-    Shares(#[from] TimeRangeError),
+    #[error(
+        "--time {0}: write a range as FROM%,TO% of the recording, for example `10%,20%`, as `10%/2` (the second tenth), or as a list of \
+         ranges, for example `0%-10%,30%-40%`"
+    )]
+    Shares(String),
     /// The ranges overlap, or one of them ends before it starts.
     #[error("--time {0}: each range must end after its start and before the next range; the recording covers {1}")]
     Order(String, TimeRange),
@@ -64,7 +67,11 @@ impl TimeRange {
     /// Without FROM, a range starts at the start of `all`. Without TO, it ends at the end of `all`.
     pub fn parse_all(text: &str, all: TimeRange) -> Result<Vec<TimeRange>, RangeError> {
         if text.contains('%') {
-            let mut shares = text.parse::<TimeRanges>()?.resolve(all.start, all.end);
+            let shares = text.parse::<TimeRanges>().map_err(|error| match error {
+                TimeRangeError::Range(_) => RangeError::Shares(text.to_owned()),
+                TimeRangeError::Reversed(_) => RangeError::Order(text.to_owned(), all),
+            });
+            let mut shares = shares?.resolve(all.start, all.end);
             shares.sort_unstable();
             if shares.windows(2).any(|two| two[1].0 <= two[0].1) {
                 return Err(RangeError::Order(text.to_owned(), all));
@@ -196,9 +203,13 @@ mod tests {
         ];
         check("10,x", Divide::Count(1), 0.0, form);
         let share = expect![
-            "--time: `10%,x` is not a time range; write FROM,TO in seconds of the recording's clock, for example `12.5,13` (FROM or TO may be left out), or percentages of the recording, for example `10%,20%` (from 10 % to 20 %) or `10%/2` (the second tenth)"
+            "--time 10%,x: write a range as FROM%,TO% of the recording, for example `10%,20%`, as `10%/2` (the second tenth), or as a list of ranges, for example `0%-10%,30%-40%`"
         ];
         check("10%,x", Divide::Count(1), 0.0, share);
+        let reversed = expect![
+            "--time 20%,10%: each range must end after its start and before the next range; the recording covers 100.000000000,103.999999999"
+        ];
+        check("20%,10%", Divide::Count(1), 0.0, reversed);
         let overlap = expect![
             "--time 0%-50%,25%-75%: each range must end after its start and before the next range; the recording covers 100.000000000,103.999999999"
         ];

@@ -85,6 +85,11 @@ impl SpanCounts {
         self.incomplete.lock()
     }
 
+    /// Counts the spans that were open when this process started to count as opened by it, because no other process does.
+    pub fn count_open_before(&self) {
+        self.add_opened(self.before.swap(0, Relaxed));
+    }
+
     /// Sets the number of spans that were open when this process started to count.
     pub fn set_open_before(&self, open: u64) {
         self.before.store(open, Relaxed);

@@ -286,7 +286,7 @@ impl Pump {
         {
             cgroups.note_move(record, &self.context);
         }
-        if replay_state.is_of_other_cgroup(&sample, record, &self.context) {
+        if replay_state.is_of_other_task(&sample, record, &self.context) {
             return ControlFlow::Continue(());
         }
         while let Some(end) = replay_state.interval_passed(sample.time) {
@@ -316,7 +316,9 @@ impl Pump {
         let rings = self.rings.len();
         let (ring, time) = replay_state.ring_and_time(record, rings);
         if !replay_state.add_loss_count(record, ring) {
-            self.side_band(ring, Record::parse(record), time, program);
+            let parsed = Record::parse(record);
+            replay_state.note_fork(&parsed, time);
+            self.side_band(ring, parsed, time, program);
         }
         if !self.has_unreported_losses || time == 0 {
             return ControlFlow::Continue(());

@@ -54,9 +54,9 @@ impl Decoder {
         let context =
             Arc::new(context.with_symbol_options(Default::default(), Processes::Recorded(Default::default())));
         let state = ReplayState::new(parts.layouts.clone(), parts.routes.clone(), None, parts.loss_reporting())
-            .with_limits(parts.limits.clone(), stats.clone());
-        let mut pump =
-            Pump::for_recording(state.with_guests(parts.guests), context.clone(), stats.clone(), rings, None);
+            .with_limits(parts.limits.clone(), stats.clone())
+            .selecting(&parts.input);
+        let mut pump = Pump::for_recording(state, context.clone(), stats.clone(), rings, None);
         let columns = Columns::new(self.plan.clone(), self.limit);
         let mut rows = Rows { decoder: self, part, columns, context, lost: Vec::new(), failure: None };
         loop {

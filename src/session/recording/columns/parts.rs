@@ -13,7 +13,7 @@ use crate::{
         pump::Pump,
         sample_routes::{LossReporting, ReplayState, Route, SampleLimits},
     },
-    plan::Switch,
+    plan::Input,
     recording::select::{self, Selected},
 };
 
@@ -37,7 +37,7 @@ pub struct ColumnParts {
     /// What samples have to fulfill.
     pub(super) limits: SampleLimits,
     selection: Selection,
-    pub(super) guests: Switch,
+    pub(super) input: Input,
     /// The minimum size of a part, in bytes.
     pub(super) of_part: u64,
     /// The warnings about the whole recording.
@@ -54,7 +54,7 @@ impl ColumnParts {
         recording: &mut Recording,
         selected: &Selected,
         selection: &Selection,
-        guests: Switch,
+        input: &Input,
     ) -> Result<Option<ColumnParts>, PerfDataError> {
         let has_readings = has_readings(recording, &selected.routes);
         if has_readings || !selected.derived.is_empty() || !selection.others.is_empty() {
@@ -72,7 +72,7 @@ impl ColumnParts {
             routes: selected.routes.clone(),
             limits: select::sample_limits(recording),
             selection: selection.clone(),
-            guests,
+            input: input.clone(),
             of_part: PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64),
             warnings: recording.warnings.clone(),
         }))

@@ -13,7 +13,7 @@ use perf_prof_recordings::{Recording, Selection};
 
 use super::*;
 use crate::{
-    plan::Switch,
+    plan::Input,
     recording::select::{Selected, select},
 };
 
@@ -82,7 +82,7 @@ struct Opened {
 fn open(samples: u64, selection: &Selection) -> Opened {
     let mut recording = recording(samples);
     let selected = select(&[], 0, &recording).unwrap();
-    let parts = ColumnParts::new(&mut recording, &selected, selection, Switch::Off).unwrap().unwrap();
+    let parts = ColumnParts::new(&mut recording, &selected, selection, &Input::default()).unwrap().unwrap();
     Opened { parts, selected }
 }
 

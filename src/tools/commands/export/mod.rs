@@ -209,14 +209,15 @@ impl Partial {
         let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
         let counted = Shortfall::of(stats, Some(context)).unwrap_or_default();
         let lost = counted.lost.max(lost.per_event.iter().sum());
-        let shortfall = Shortfall { lost, damaged: counted.damaged || !damage.is_empty(), ..counted };
+        let (damaged, of_part) = (counted.damaged || !damage.is_empty(), lost != 0 && stats.is_of_part());
+        let shortfall = Shortfall { lost, damaged, of_part, ..counted };
         (shortfall != Shortfall::default()).then(|| Partial { shortfall, damage: damage.clone() })
     }
 
     fn text(&self) -> String {
         let Partial { shortfall, damage } = self;
-        let lost = shortfall.lost;
-        let of_events = (lost != 0).then(|| format!("{lost} event{} lost", if lost == 1 { "" } else { "s" }));
+        let (lost, up_to) = (shortfall.lost, if shortfall.of_part { "up to " } else { "" });
+        let of_events = (lost != 0).then(|| format!("{up_to}{lost} event{} lost", if lost == 1 { "" } else { "s" }));
         let damaged = shortfall.damaged && damage.is_empty();
         let others = Shortfall { lost: 0, damaged, ..shortfall.clone() }.reasons();
         let others = Some(others).filter(|others| !others.is_empty());
