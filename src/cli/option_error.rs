@@ -78,7 +78,6 @@ pub fn option_name(option: RunOption) -> &'static str {
         RunOption::Times => "--time",
         RunOption::Jobs => "--jobs",
         RunOption::Split => "--split",
-        RunOption::Interval => "-i",
         RunOption::Limit => "-N",
         RunOption::InKernel => "--in-kernel always",
     }

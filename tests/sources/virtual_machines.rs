@@ -115,11 +115,11 @@ fn exits_are_added_up_by_their_reasons() {
     let data = recording(&folder, SAMPLES);
     let lines = |args: &[&str]| printed(&perf_prof(&[args, &["--input", &data]].concat()).output().unwrap()).join("\n");
     expect![[r#"
-        total: 4 spans in 0.004991 s
+        total: 4 spans in 0.005000 s
         reason          count  total ms  average ms  max ms  share  per second
-        HLT                 1     5.000       5.000   5.000  99.4%       200.4
-        npf                 1     0.015       0.015   0.015   0.3%       200.4
-        IO_INSTRUCTION      2     0.014       0.007   0.010   0.3%       400.7
+        HLT                 1     5.000       5.000   5.000  99.4%       200.0
+        npf                 1     0.015       0.015   0.015   0.3%       200.0
+        IO_INSTRUCTION      2     0.014       0.007   0.010   0.3%       400.0
     "#]]
     .assert_eq(&lines(&["top", "kvm-exit", "--by", "reason"]));
     expect!["   0.000000 <...>/12 kvm-exit: 5.000 ms reason=HLT vcpu=1 rip=0x2000"].assert_eq(&lines(&[

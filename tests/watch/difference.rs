@@ -6,9 +6,10 @@ use serde_json::{Value as Json, json};
 
 use crate::{
     harness::{
-        counting::objects,
+        counting::{CALL, objects, words as calls},
+        machine::{Need, needs},
         made::{Made, MadeAttr, u32s, u64s},
-        recording::Folder,
+        recording::{Folder, ours, record_here},
         run::{perf_prof, printed, said, stdout},
     },
     replay::made::NATIVE,
@@ -72,20 +73,21 @@ fn counts_of_two_recordings_are_compared_by_their_rates() {
 #[test]
 fn durations_of_two_recordings_are_compared() {
     let folders = [Folder::new(), Folder::new()];
-    let before = recording(&folders[0], &[(7, 0), (7, 1000), (7, 2000)]);
+    // The recordings have the same length, which the events of thread 9 make.
+    let before = recording(&folders[0], &[(7, 0), (7, 1000), (7, 2000), (9, 4000)]);
     let after = recording(&folders[1], &[(7, 0), (7, 3000), (7, 4000)]);
     let row = &difference(&["top", STEPS, "--by", "_tid"], &before, &after)["rows"][0];
     let second = 1_000_000_000_u64;
     let expected = json!({
         "tid": 7,
-        "before": { "count": 2, "total": 2 * second, "average": second, "max": second, "per_second": 2000.0 },
-        "after": { "count": 2, "total": 4 * second, "average": 2 * second, "max": 3 * second, "per_second": 4000.0 },
-        "change": 2000.0,
+        "before": { "count": 2, "total": 2 * second, "average": second, "max": second, "per_second": 500.0 },
+        "after": { "count": 2, "total": 4 * second, "average": 2 * second, "max": 3 * second, "per_second": 1000.0 },
+        "change": 500.0,
     });
     assert_eq!(*row, expected);
     let args = ["top", STEPS, "--by", "_tid", "-q", "--input", &after, "--diff", &before];
     let lines = printed(&perf_prof(&args).output().unwrap());
-    assert_eq!(words(&lines[2]), ["7", "2", "2", "2000.000", "4000.000", "+2000.000", "1000.000", "2000.000"]);
+    assert_eq!(words(&lines[2]), ["7", "2", "2", "500.000", "1000.000", "+500.000", "1000.000", "2000.000"]);
     let of_hist = difference(&["hist", STEPS], &before, &after);
     let max = |when: &str| of_hist["rows"][0][when]["max"].as_f64();
     assert_eq!((max("before"), max("after")), (Some(1e6), Some(3e6)), "{of_hist}");
@@ -103,9 +105,10 @@ fn two_parts_of_a_recording_are_compared() {
     let args = [&["top", "sys:e", "--by", "_tid", "-q", "--json"], &parts[..]].concat();
     let total = objects(&stdout(&perf_prof(&args).output().unwrap())).pop().unwrap();
     assert_eq!(total["before"]["name"], format!("{path} at 0,0.9"));
+    // The later part is a seventh as long.
     let counts = |row: &Json| [&row["tid"], &row["before"]["count"], &row["after"]["count"]].map(Json::as_u64);
     let rows: Vec<_> = total["rows"].as_array().unwrap().iter().map(counts).collect();
-    assert_eq!(rows, [[Some(7), Some(3), None], [Some(8), None, Some(2)], [Some(9), None, Some(1)]]);
+    assert_eq!(rows, [[Some(8), None, Some(2)], [Some(9), None, Some(1)], [Some(7), Some(3), None]]);
 }
 
 #[test]
@@ -118,4 +121,46 @@ fn only_recordings_are_compared() {
     let output = perf_prof(&["top", "sys:e", "-q", "--input", &path, "--diff", "/nosuch.data"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("/nosuch.data"), "{}", said(&output));
+}
+
+/// Records a program that makes calls, and other programs 0.2 s before and after it: calls fill only a part of the time.
+fn recording_with_pauses(folder: &Folder, count: u32) -> String {
+    let path = folder.path("calls.data");
+    let command = calls(count, 0, 0);
+    let script = ["sh", "-c", "/bin/true; sleep 0.2; \"$@\"; sleep 0.2; /bin/true", "sh"];
+    let args = ["-e", CALL, "-e", "sched:sched_process_exec", "--"].into_iter().chain(script);
+    record_here(&path, &args.chain(command.iter().map(String::as_str)).collect::<Vec<_>>());
+    path.to_str().unwrap().to_owned()
+}
+
+/// Returns the time from the first to the last sample of a recording in seconds.
+fn length(path: &str) -> f64 {
+    let lines = ours(&["script", "--ns", "-F", "time"], path.as_ref());
+    let time = |line: &String| line.trim().trim_end_matches(':').parse::<f64>().unwrap();
+    time(lines.last().unwrap()) - time(&lines[0])
+}
+
+#[test]
+fn rates_are_of_the_length_of_the_recordings_also_where_the_events_fill_a_part_of_it() {
+    needs([Need::Tracefs]);
+    let folders = [Folder::new(), Folder::new()];
+    let [before, after] = [(0, 40), (1, 400)].map(|(at, count)| recording_with_pauses(&folders[at], count));
+    let near = |value: &Json, expected: f64| (value.as_f64().unwrap() / expected - 1.0).abs() < 1e-4;
+    let total =
+        |path: &str| objects(&stdout(&perf_prof(&["top", CALL, "-q", "--json", "--input", path]).output().unwrap()));
+    let totals = [&before, &after].map(|path| total(path).pop().unwrap());
+    let seconds = [0, 1].map(|at| totals[at]["seconds"].as_f64().unwrap());
+    // A recording ends a little after its last sample.
+    for (path, seconds) in [&before, &after].into_iter().zip(seconds) {
+        assert!((length(path)..length(path) + 0.1).contains(&seconds), "{seconds}");
+    }
+    assert!(near(&totals[1]["rows"][0]["per_second"], 400.0 / seconds[1]), "{totals:?}");
+    let difference = difference(&["top", CALL], &before, &after);
+    let row = &difference["rows"][0];
+    assert!(near(&row["before"]["per_second"], 40.0 / seconds[0]), "{difference}");
+    assert!(near(&row["change"], 400.0 / seconds[1] - 40.0 / seconds[0]), "{difference}");
+    // A part has its own length, wherever its first and its last event are.
+    let half = ["top", CALL, "-q", "--json", "--input", &after, "--time", "25%-75%"];
+    let half = objects(&stdout(&perf_prof(&half).output().unwrap())).pop().unwrap();
+    assert!(near(&half["seconds"], length(&after) / 2.0), "{half}");
 }

@@ -11,6 +11,7 @@ use crate::harness::{
     recorder::await_events,
     recording::{Folder, record_here},
     run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
+    script::workload,
 };
 
 /// Returns the counts of the rows of an object.
@@ -180,6 +181,33 @@ fn intervals_add_up_to_the_total() {
     // Only the total contains the events after the last interval.
     assert!(intervals.iter().map(events).sum::<u64>() <= events(total));
     assert_eq!((events(total), &total["kind"]), (200 * (1 + 2 + 2), &"total".into()));
+}
+
+/// The times of the events decide when an interval of a recording ends.
+#[test]
+fn intervals_of_a_recording_are_those_of_its_time() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("calls.data");
+    let command = workload("call 1 sleep-ms 100 call 2 call 3 sleep-ms 100 call 4 sleep-ms 120 call 9");
+    // The recording goes on after the last of these events.
+    let selector = format!("{CALL}/pid<9/");
+    let args = ["-e", CALL, "--"].into_iter().chain(command.iter().map(String::as_str));
+    record_here(&path, &args.collect::<Vec<_>>());
+    let shown =
+        |args: &[&str]| objects(&replay("top", &path, &[&["-i", "50", "--json", &selector], args].concat()).join("\n"));
+    let objects = shown(&[]);
+    let (total, intervals) = objects.split_last().unwrap();
+    let events: Vec<u64> = intervals.iter().map(|interval| interval["events"].as_u64().unwrap()).collect();
+    assert!(events.len() >= 6 && events[0] == 1 && events.contains(&2) && events.contains(&0), "{objects:?}");
+    assert_eq!(total["events"], 4, "{objects:?}");
+    for (at, interval) in intervals.iter().enumerate() {
+        assert_eq!((&interval["kind"], interval["seconds"].as_f64()), (&"interval".into(), Some(0.05)), "{objects:?}");
+        assert!((interval["time"].as_f64().unwrap() - 0.05 * (at + 1) as f64).abs() < 1e-9, "{objects:?}");
+    }
+    assert_eq!(shown(&["--by", "pid"]).last().unwrap()["rows"].as_array().unwrap().len(), 4);
+    let lines = replay("hist", &path, &["-i", "50ms", "--value", "pid"]);
+    assert!(lines[0].starts_with("0.050 s: 1 event in 0.050000 s"), "{lines:?}");
 }
 
 #[test]

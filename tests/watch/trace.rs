@@ -336,6 +336,17 @@ fn times_of_day_that_are_not_in_the_recording_are_answered_with_those_that_are()
     assert_eq!(printed(&run(times)).len(), 100);
 }
 
+#[test]
+fn a_recorded_system_call_has_the_line_of_a_live_run() {
+    needs([Need::Tracefs, Need::Bpf]);
+    let folder = Folder::new();
+    let path = folder.path("calls.data");
+    let selector = "syscall/name=chdir,str/";
+    record_here(&path, &["-e", selector, "--", "sh", "-c", "cd /nowhere 2> /dev/null; true"]);
+    let lines = replay("trace", &path, &["-e", selector]);
+    assert!(lines.iter().any(|line| line.contains(" chdir(filename: \"/nowhere\") = -1 ENOENT (")), "{lines:?}");
+}
+
 /// The recording contains no event, because the task hangs since before it.
 #[test]
 fn a_hang_that_is_older_than_the_recording_is_explained() {

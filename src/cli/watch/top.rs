@@ -14,7 +14,7 @@ const LONG_ABOUT: &str = "Count events by task or by the values of fields, the l
 system calls with their durations, add up the time, the longest total first.
 
 On a terminal, the table is drawn again once a second, with the counts of the last second; the key q or Ctrl-C ends it. \
-Elsewhere, -i prints a table for each interval. At the end, the counts of the whole run are printed.";
+Elsewhere, and with --input, -i prints a table for each interval. At the end, the counts of the whole run are printed.";
 
 const AFTER_HELP: &str = "\
 Examples
@@ -50,7 +50,8 @@ Examples
       perf-prof top offcpu --by comm --input after.data --diff before.data
       perf-prof top offcpu --by comm --input perf.data --diff-time 0%-50% --time 50%-100%
   How many bytes each task writes, by what its calls returned (without sendfile, copy_file_range,
-  splice and memory mappings, which have other names or no calls):
+  splice, io_uring, aio and memory mappings, which have other names or no calls; a pattern for
+  reads, *read*, is readlink too):
       perf-prof top 'syscall/ret > 0/name=*write*/' --by comm --sum ret -i 1s
   Who allocates most memory in the kernel, with what was requested and what it took:
       perf-prof top kmem:kmalloc --sum bytes_alloc,bytes_req
@@ -78,7 +79,9 @@ per second is the rate of the spans.
 Of spans, begin.FIELD and end.FIELD are fields of the events that begin and end them.
 
 --diff compares rates, because recordings have different lengths: the number of events, or ms of
-spans, per second between the first and the last event.
+spans, per second. Seconds are those of the whole run or recording, from its first sample to its
+end, or of the part that --time selects, also where none of the events happened. Of a pipe
+that does not say when it starts, they begin with the first event.
 
 Exit status
   0      the run is complete, or q, Ctrl-C or a closed pipe ended it

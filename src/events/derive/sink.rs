@@ -329,6 +329,7 @@ impl Deliver for DerivingSink<'_> {
 
     fn events_ended(&mut self, time: u64) {
         self.derivations.each().for_each(|derivation| derivation.events_ended(time));
+        self.sink.enter(&mut |program| program.events_ended(time));
     }
 
     fn kept_events(&mut self) -> usize {
@@ -401,6 +402,7 @@ impl Deliver for Deriving<'_> {
 
     fn events_ended(&mut self, time: u64) {
         self.derivations.each().for_each(|derivation| derivation.events_ended(time));
+        self.program.events_ended(time);
     }
 
     fn exit(&mut self) -> Flow {

@@ -553,6 +553,11 @@ impl Context {
         self.reached_time.store(time, Relaxed);
     }
 
+    /// Returns how far the recording has been read, in nanoseconds of its clock. Returns 0 for live events.
+    pub fn reached_time(&self) -> u64 {
+        self.reached_time.load(Relaxed)
+    }
+
     /// Returns how far the recording has been read, in nanoseconds since the Unix epoch. If the recording has no time of
     /// day, the nanoseconds are those of its own clock. Returns `None` for live events.
     pub fn reached(&self) -> Option<i64> {

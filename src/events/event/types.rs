@@ -8,7 +8,7 @@ use perf_prof_format::{
     tracefs::EventFormat,
 };
 
-use super::SpanFormat;
+use super::{DURATION_FIELD, SpanFieldKind, SpanFormat};
 
 /// One selected event. If the same event is selected twice, there are two event types.
 #[derive(Clone, Debug)]
@@ -54,6 +54,13 @@ pub enum RawData {
 }
 
 impl EventType {
+    /// Returns whether the values of a field are times in ns: those of spans are.
+    pub fn is_time(&self, field: &str) -> bool {
+        let Format::Span(span) = &self.format else { return false };
+        let is_time = |kind| matches!(kind, SpanFieldKind::Time | SpanFieldKind::TimeIfKnown);
+        field == DURATION_FIELD || span.fields.iter().any(|known| known.name == field && is_time(known.kind))
+    }
+
     /// Returns the event's own name, for example `sched:sched_switch`.
     pub fn real_name(&self) -> String {
         self.format.name()

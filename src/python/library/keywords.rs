@@ -39,7 +39,6 @@ pub fn keyword_of(option: RunOption) -> &'static str {
         RunOption::Times => "time",
         RunOption::Jobs => "jobs",
         RunOption::Split => "split",
-        RunOption::Interval => "interval",
         RunOption::Limit => "limit",
         RunOption::InKernel => "in_kernel",
     }

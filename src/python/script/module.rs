@@ -255,7 +255,7 @@ fn is_recording() -> bool {
 #[pyfunction]
 fn recording(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     let Some(run) = run() else { return Ok(None) };
-    let Some(RecordingFacts { path, hostname, kernel, times }) = &run.recording else { return Ok(None) };
+    let Some(RecordingFacts { path, hostname, kernel, times, .. }) = &run.recording else { return Ok(None) };
     let dict = PyDict::new(py);
     dict.set_item("path", path.as_os_str())?;
     dict.set_item("hostname", hostname)?;

@@ -219,8 +219,6 @@ impl Draft {
             (RunOption::SamplingLimit, self.sampling_limit.is_some()),
             (RunOption::Monotonic, self.clock == Clock::Monotonic),
             (RunOption::Duration, self.duration.is_some()),
-            // A command has no intervals, because it shows the result of the whole recording.
-            (RunOption::Interval, self.interval.is_some() && self.face == Face::Command),
             (RunOption::Recording, self.recording.is_some()),
             (RunOption::InKernel, self.in_kernel == InKernel::Always),
         ];

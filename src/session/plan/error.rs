@@ -29,7 +29,6 @@ pub enum RunOption {
     Times,
     Jobs,
     Split,
-    Interval,
     Limit,
     InKernel,
 }

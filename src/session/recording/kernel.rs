@@ -299,7 +299,7 @@ fn recorded_build_id(recording: &Recording) -> Option<&Vec<u8>> {
 }
 
 /// Returns whether a recording is from the running kernel, by its build id.
-pub(super) fn is_running(recording: &Recording) -> bool {
+pub fn is_running(recording: &Recording) -> bool {
     recorded_build_id(recording).is_some_and(|id| running_build_id().as_ref() == Some(id))
 }
 

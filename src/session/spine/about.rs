@@ -72,8 +72,12 @@ pub struct RecordingFacts {
     pub hostname: Option<String>,
     /// The release of the kernel of the recorded machine.
     pub kernel: Option<String>,
+    /// Whether the recorded kernel is the same build as the running kernel.
+    pub is_of_this_kernel: bool,
     /// The times of the first and the last sample, in ns of the recording's clock.
     pub times: Option<(u64, u64)>,
+    /// The selected ranges of time, in ns of the recording's clock. If there is no range, all times are selected.
+    pub selected: Vec<(u64, u64)>,
 }
 
 /// The attr of an event.

@@ -19,6 +19,7 @@ mod live;
 mod opened;
 mod outcome;
 mod recording;
+mod selected_times;
 mod slice;
 
 pub use about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers};
@@ -26,4 +27,5 @@ pub use chosen::{Armed, Chosen, check_destination};
 pub use opened::{Receiver, Session};
 pub use outcome::{Closing, Delivered, Outcome, Replayed, Totals};
 pub use recording::ChosenRecording;
+pub use selected_times::SelectedTimes;
 pub use slice::Slice;

@@ -40,7 +40,7 @@ use crate::{
         carried::Carried,
         clock::{self, RealtimeOffset, realtime_offset, realtime_offset_by_unpacking},
         columns::ColumnParts,
-        kernel::RecordedKernel,
+        kernel::{self, RecordedKernel},
         open,
         replay::ReplayRun,
         select::{self, Selected},
@@ -205,6 +205,12 @@ impl ChosenRecording {
         Ok(())
     }
 
+    /// Finds when the recording starts and ends, even if its records have to be unpacked for this.
+    pub fn find_times(&mut self) -> Result<()> {
+        self.recording.times()?;
+        Ok(())
+    }
+
     /// Like [`ChosenRecording::find_time_of_day`], but returns false instead of failing.
     pub fn look_for_time_of_day(&mut self) -> Result<bool> {
         let found = realtime_offset(&mut self.recording, &self.input.path)?;
@@ -282,12 +288,8 @@ impl ChosenRecording {
         let layouts = recording.layouts().clone();
         let selects_tasks = !input.cgroups.is_empty() && !input.tasks.is_of_samples();
         let needs_tasks = selects_tasks || !selected.derived.is_empty();
-        let attr_of = |index: usize| {
-            let event = &recording.events[index];
-            EventAttr { index, bytes: event.attr.bytes.to_vec(), ids: event.ids.clone() }
-        };
-        let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
         let task_cgroups = needs_tasks.then(|| selected.task_cgroups(&recording)).flatten();
+        let attrs = attrs(&recording, &selected);
         let Selected { types, derived, routes, missing_events, lacking, .. } = selected;
         let missing = MissingEvents {
             names: missing_events,
@@ -297,12 +299,7 @@ impl ChosenRecording {
         };
         let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect();
         let machine = recording.features.arch.clone();
-        let facts = RecordingFacts {
-            path: input.path.clone(),
-            hostname: recording.features.hostname.clone(),
-            kernel: recording.features.os_release.clone(),
-            times: times,
-        };
+        let facts = facts(&recording, times, &input, &selection);
         let until = ended.map_or(0, |ended| ended.min(selection.last_time()));
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
         let limits = select::sample_limits(&recording);
@@ -339,6 +336,26 @@ impl ChosenRecording {
             RecordedSession { plan, input, replay, replay_state, task_cgroups, derived, slice, carried, until };
         Ok(Session::new(about, Source::Recorded(Box::new(session))))
     }
+}
+
+fn facts(recording: &Recording, times: Option<(u64, u64)>, input: &Input, selection: &Selection) -> RecordingFacts {
+    RecordingFacts {
+        path: input.path.clone(),
+        hostname: recording.features.hostname.clone(),
+        kernel: recording.features.os_release.clone(),
+        is_of_this_kernel: kernel::is_running(recording),
+        times,
+        selected: selection.times.clone(),
+    }
+}
+
+/// Returns the attr of each event type.
+fn attrs(recording: &Recording, selected: &Selected) -> Vec<EventAttr> {
+    let attr_of = |index: usize| {
+        let event = &recording.events[index];
+        EventAttr { index, bytes: event.attr.bytes.to_vec(), ids: event.ids.clone() }
+    };
+    selected.attr_of_each_type().into_iter().map(attr_of).collect()
 }
 
 /// Returns the state of derived events at the start of a slice. Reads what comes before the selected time if no part before

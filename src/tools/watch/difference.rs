@@ -12,7 +12,7 @@ use super::key_json::{key_members, shown_names};
 pub struct Side<'a> {
     /// The sums.
     pub groups: &'a Groups,
-    /// The time from the first to the last event of the recording.
+    /// The length of the recording, or of its selected part.
     pub length: Duration,
 }
 

@@ -11,17 +11,21 @@ use perf_prof_session::{
 };
 use perf_prof_system::{blocked_signals::BlockedSignals, output};
 
-/// Says if a command shows the time of day of events.
+/// What a command has to know about the times of a recording, besides the times of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeOfDay {
-    Needed,
-    NotNeeded,
+pub enum TimeFacts {
+    /// Nothing.
+    None,
+    /// The time of day of events.
+    TimeOfDay,
+    /// When the recording starts and ends.
+    Length,
 }
 
 /// Delivers the events to the receiver that `receive` creates, and returns the receiver at the end.
 pub fn deliver<R: Receiver>(
     plan: &RunPlan,
-    time_of_day: TimeOfDay,
+    facts: TimeFacts,
     receive: impl FnOnce(&Arc<About>) -> Result<R>,
 ) -> Result<(ExitStatus, R)> {
     if plan.capture.events.iter().any(wants_locks_of_programs) {
@@ -35,8 +39,12 @@ pub fn deliver<R: Receiver>(
     let held = plan.live().map(|_| BlockedSignals::new()).transpose()?;
     let mut chosen = Chosen::select(plan)?;
     chosen.warn();
-    if let (Chosen::Recorded(recording), TimeOfDay::Needed) = (&mut chosen, time_of_day) {
-        recording.find_time_of_day()?;
+    if let Chosen::Recorded(recording) = &mut chosen {
+        match facts {
+            TimeFacts::None => {}
+            TimeFacts::TimeOfDay => recording.find_time_of_day()?,
+            TimeFacts::Length => recording.find_times()?,
+        }
     }
     let delivered = chosen.arm()?.deliver(held, receive)?;
     Ok((delivered.status(), delivered.sink))

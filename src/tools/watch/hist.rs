@@ -31,7 +31,7 @@ pub struct HistPlan {
 /// The unit in which values are shown. Times of events are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Values are shown unchanged, and durations in microseconds.
+    /// Times of spans are shown in microseconds, and all other values unchanged.
     #[default]
     OfValue,
     /// Nanoseconds.
@@ -50,24 +50,48 @@ const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
 /// Counts the values.
 pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
     let value = plan.value.clone().unwrap_or_else(|| DURATION_FIELD.to_owned());
-    let (title, divisor) = match plan.unit {
-        Unit::OfValue if value == DURATION_FIELD => ("usecs", 1000),
-        Unit::OfValue => (&*value, 1),
-        Unit::Nanoseconds => ("nsecs", 1),
-        Unit::Microseconds => ("usecs", 1000),
-        Unit::Milliseconds => ("msecs", 1_000_000),
-        Unit::Seconds => ("secs", 1_000_000_000),
-    };
-    let buckets = Buckets::log2(divisor);
-    let hist = Hist { title: title.to_owned(), by: plan.by.clone(), is_given: plan.value.is_some(), value, buckets };
+    let (by, is_given) = (plan.by.clone(), plan.value.is_some());
+    let hist = Hist { unit: plan.unit, by, is_given, value, buckets: Buckets::log2(plan.unit.divisor()) };
     tally(&plan.tally, hist)
+}
+
+impl Unit {
+    /// Returns the unit of the values of a field.
+    fn of(self, field: &str, events: &[EventType]) -> Unit {
+        match self {
+            Unit::OfValue if field == DURATION_FIELD || events.iter().all(|event| event.is_time(field)) => {
+                Unit::Microseconds
+            }
+            unit => unit,
+        }
+    }
+
+    /// Returns the name of the unit; `None` for values that are shown unchanged.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Unit::OfValue => None,
+            Unit::Nanoseconds => Some("nsecs"),
+            Unit::Microseconds => Some("usecs"),
+            Unit::Milliseconds => Some("msecs"),
+            Unit::Seconds => Some("secs"),
+        }
+    }
+
+    fn divisor(self) -> u64 {
+        match self {
+            Unit::OfValue | Unit::Nanoseconds => 1,
+            Unit::Microseconds => 1000,
+            Unit::Milliseconds => 1_000_000,
+            Unit::Seconds => 1_000_000_000,
+        }
+    }
 }
 
 /// The command's settings for its histograms.
 #[derive(Clone)]
 struct Hist {
-    /// The title of the column of values.
-    title: String,
+    /// The unit in which values are shown. [`Hist::definition`] finds the unit of the value.
+    unit: Unit,
     value: String,
     /// Whether the user named the field.
     is_given: bool,
@@ -82,13 +106,23 @@ impl Hist {
         groups.in_order(if self.value == DURATION_FIELD { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
+    /// Returns the title of the column of values: the unit, or the name of the field.
+    fn title(&self) -> &str {
+        self.unit.name().unwrap_or(&self.value)
+    }
+
+    /// Returns the unit behind the name of a figure; empty if the values have none.
+    fn behind(&self) -> String {
+        self.unit.name().map_or_else(String::new, |unit| format!(" {unit}"))
+    }
+
     /// Returns a table of percentiles with one line per key. Without keys, the table has no lines, because a line of the
     /// histogram shows the percentiles.
     fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
         if self.by.is_empty() {
             return Vec::new();
         }
-        let unit = if self.title == self.value { String::new() } else { format!(" {}", self.title) };
+        let unit = self.behind();
         let names = ["mean".to_owned()].into_iter().chain(PERCENTILES.iter().map(|percent| format!("p{percent}")));
         let amounts = names.chain(["max".to_owned()]).map(|name| (format!("{name}{unit}"), Align::Right));
         let keys = self.by.iter().map(|name| (name.clone(), Align::Left)).chain([("count".to_owned(), Align::Right)]);
@@ -148,6 +182,8 @@ impl TallyCommand for Hist {
                 if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") }
             );
         }
+        self.unit = self.unit.of(&self.value, events);
+        self.buckets = Buckets::log2(self.unit.divisor());
         let measure = Measure::Distribution(self.buckets);
         let (keys, value) = (self.by.clone(), Some(self.value.clone()));
         let definition = Definition { keys, value, filter: None, limit: KEYS, measure };
@@ -183,7 +219,7 @@ impl TallyCommand for Hist {
                 continue;
             }
             lines.push(format!("{values}, {}", figures.join(", ")));
-            lines.extend(of.text(&self.title, self.buckets).lines().map(str::to_owned));
+            lines.extend(of.text(self.title(), self.buckets).lines().map(str::to_owned));
         }
         lines.extend(groups.notes(&largest));
         lines
@@ -193,7 +229,7 @@ impl TallyCommand for Hist {
         let object_of = |(key, amount): (Key, Amount)| {
             let mut object: Map<String, Json> = key_members(&self.by, &key);
             if let Amount::Distribution(of) = amount {
-                object.extend(members(&of, &self.title, self.buckets));
+                object.extend(members(&of, self.unit, self.buckets));
             }
             Json::Object(object)
         };
@@ -201,7 +237,7 @@ impl TallyCommand for Hist {
     }
 
     fn difference(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<String> {
-        let unit = if self.title == self.value { String::new() } else { format!(" {}", self.title) };
+        let unit = self.behind();
         let percentiles = PERCENTILES.iter().map(|percent| format!("p{percent}{unit}"));
         let names = ["count".to_owned()].into_iter().chain(percentiles).chain([format!("max{unit}")]);
         let titles: Vec<String> =
@@ -215,7 +251,7 @@ impl TallyCommand for Hist {
 
     fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json> {
         let members = |_: usize, amount: &Amount| match amount {
-            Amount::Distribution(of) => members(of, &self.title, self.buckets),
+            Amount::Distribution(of) => members(of, self.unit, self.buckets),
             Amount::Sum(_) => Map::new(),
         };
         let changes = self.changes(sides);
@@ -225,7 +261,7 @@ impl TallyCommand for Hist {
 
 /// Returns a distribution as members of a JSON object, with values in `unit`. Each row has the smallest value and the
 /// count.
-fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json> {
+fn members(of: &Distribution, unit: Unit, buckets: Buckets) -> Map<String, Json> {
     let divisor = buckets.divisor();
     let number = |number: Option<i128>| match number.map(|number| (i64::try_from(number), number)) {
         Some((Ok(number), _)) if divisor == 1 => json!(number),
@@ -237,7 +273,7 @@ fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json>
     let rows = of.rows(buckets).into_iter();
     let rows: Vec<Json> = rows.map(|(from, count)| json!({ "from": start(from), "count": count })).collect();
     let mut object = Map::new();
-    object.insert("unit".into(), json!(unit));
+    object.insert("unit".into(), json!(unit.name()));
     object.insert("count".into(), json!(of.count));
     object.insert("sum".into(), number(Some(of.sum)));
     object.insert("min".into(), number(of.min));

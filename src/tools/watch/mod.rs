@@ -5,6 +5,7 @@ mod difference;
 mod events;
 pub mod hist;
 mod key_json;
+mod recorded_times;
 mod screen;
 mod short_chains;
 mod span_text;

@@ -4,11 +4,14 @@ use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
 use perf_prof_events::event::{Format, Sample};
 use perf_prof_format::{
-    abi::path_arguments::{AT_FDCWD, is_descriptor},
+    abi::{
+        path_arguments::{AT_FDCWD, descriptor_arguments, is_descriptor},
+        string_arguments::{MOST_ARGUMENTS, string_arguments},
+    },
     tracefs::{EventFormat, Field, FieldKind},
     value::{self, Value},
 };
-use perf_prof_session::plan::Origin;
+use perf_prof_session::spine::RecordingFacts;
 use perf_prof_system::tracefs::Tracefs;
 
 use super::span_text;
@@ -20,13 +23,14 @@ const NUMBER: &str = "__syscall_nr";
 
 /// Writes system calls. It caches the arguments of each system call.
 pub(super) struct SystemCallText {
-    /// `None` if the names of arguments cannot be read from this kernel. All six arguments are then shown as numbers.
+    /// `None` if the calls are those of another kernel, or if the tracepoints of this kernel cannot be read.
     tracefs: Option<Tracefs>,
-    arguments: HashMap<Vec<u8>, Option<Vec<Argument>>>,
+    arguments: HashMap<Vec<u8>, Vec<Argument>>,
 }
 
 /// An argument of a system call.
 struct Argument {
+    /// The kernel's name for it; empty if it is not known.
     name: String,
     /// The name of the field with the text of the argument: the string to which the argument points, or the path of the
     /// file whose descriptor the argument is.
@@ -48,7 +52,11 @@ enum ArgumentForm {
 }
 
 impl Argument {
-    fn new(field: &Field) -> Argument {
+    fn new(name: &str, form: ArgumentForm) -> Argument {
+        Argument { name: name.to_owned(), string: format!("{name}_str"), form }
+    }
+
+    fn of_field(field: &Field) -> Argument {
         let (name, c_type) = (field.name.as_str(), field.c_type());
         let are_bits = ["flags", "prot", "mask", "options", "events"].iter().any(|part| name.contains(part));
         let form = match field.kind {
@@ -62,38 +70,40 @@ impl Argument {
             FieldKind::Int { width: 4, .. } => ArgumentForm::Int,
             _ => ArgumentForm::Hex,
         };
-        Argument { name: name.to_owned(), string: format!("{name}_str"), form }
+        Argument::new(name, form)
+    }
+
+    fn write_name(&self, out: &mut Vec<u8>) {
+        if !self.name.is_empty() {
+            // Writing to a Vec cannot fail.
+            let _ = write!(out, "{}: ", self.name);
+        }
     }
 
     /// Writes the argument with the string that it points to.
     fn write_string(&self, text: &[u8], out: &mut Vec<u8>) {
-        let _ = write!(out, "{}: {:?}", self.name, String::from_utf8_lossy(text));
+        self.write_name(out);
+        let _ = write!(out, "{:?}", String::from_utf8_lossy(text));
     }
 
     fn write(&self, value: u64, out: &mut Vec<u8>) {
-        // Writing to a Vec cannot fail.
+        self.write_name(out);
         let _ = match self.form {
-            ArgumentForm::Int if self.name.ends_with("dfd") && value as i32 == AT_FDCWD => {
-                write!(out, "{}: AT_FDCWD", self.name)
-            }
-            ArgumentForm::Int => write!(out, "{}: {}", self.name, value as i32),
-            ArgumentForm::Size => write!(out, "{}: {value}", self.name),
-            ArgumentForm::Hex => write!(out, "{}: {value:#x}", self.name),
-            ArgumentForm::Octal if value == 0 => write!(out, "{}: 0", self.name),
-            ArgumentForm::Octal => write!(out, "{}: 0{value:o}", self.name),
+            ArgumentForm::Int if self.name.ends_with("dfd") && value as i32 == AT_FDCWD => write!(out, "AT_FDCWD"),
+            ArgumentForm::Int => write!(out, "{}", value as i32),
+            ArgumentForm::Size => write!(out, "{value}"),
+            ArgumentForm::Hex => write!(out, "{value:#x}"),
+            ArgumentForm::Octal if value == 0 => write!(out, "0"),
+            ArgumentForm::Octal => write!(out, "0{value:o}"),
         };
     }
 }
 
 impl SystemCallText {
-    /// Creates the writer. Arguments of a recorded system call have no names, because the recording may come from
-    /// another kernel.
-    pub fn new(origin: &Origin) -> Self {
-        let tracefs = match origin {
-            Origin::Live(_) => Tracefs::find().ok(),
-            Origin::Recorded(_) => None,
-        };
-        Self { tracefs, arguments: HashMap::new() }
+    /// Creates the writer. `recording` is the recording that the calls come from; `None` for live calls.
+    pub fn new(recording: Option<&RecordingFacts>) -> Self {
+        let are_of_this_kernel = recording.is_none_or(|recording| recording.is_of_this_kernel);
+        Self { tracefs: Tracefs::find().ok().filter(|_| are_of_this_kernel), arguments: HashMap::new() }
     }
 
     /// Returns whether this is an event of the source `syscall`.
@@ -116,27 +126,17 @@ impl SystemCallText {
         };
         out.extend_from_slice(name);
         out.push(b'(');
-        match self.arguments(name) {
-            Some(arguments) => {
-                for (at, (argument, &word)) in arguments.iter().zip(&words).enumerate() {
-                    if at > 0 {
-                        out.extend_from_slice(b", ");
-                    }
-                    match value(&argument.string) {
-                        Some(Value::Str(text)) if argument.form == ArgumentForm::Hex => {
-                            argument.write_string(text, out)
-                        }
-                        Some(Value::Str(path)) => {
-                            argument.write(word, out);
-                            let _ = write!(out, "<{}>", String::from_utf8_lossy(path).escape_debug());
-                        }
-                        _ => argument.write(word, out),
-                    }
-                }
+        for (at, (argument, &word)) in self.arguments(name).iter().zip(&words).enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b", ");
             }
-            None => {
-                let words: Vec<String> = words.iter().map(|word| format!("{word:#x}")).collect();
-                out.extend_from_slice(words.join(", ").as_bytes());
+            match value(&argument.string) {
+                Some(Value::Str(text)) if argument.form == ArgumentForm::Hex => argument.write_string(text, out),
+                Some(Value::Str(path)) => {
+                    argument.write(word, out);
+                    let _ = write!(out, "<{}>", String::from_utf8_lossy(path).escape_debug());
+                }
+                _ => argument.write(word, out),
             }
         }
         out.extend_from_slice(b") = ");
@@ -156,17 +156,19 @@ impl SystemCallText {
     }
 
     /// Returns the arguments of the system call with this name.
-    fn arguments(&mut self, name: &[u8]) -> Option<&[Argument]> {
-        let tracefs = self.tracefs.as_ref()?;
+    fn arguments(&mut self, name: &[u8]) -> &[Argument] {
+        // Most names are known already, so the name is copied only if it is not.
         if !self.arguments.contains_key(name) {
-            let found = arguments(tracefs, &String::from_utf8_lossy(name));
-            self.arguments.insert(name.to_owned(), found);
+            let call = String::from_utf8_lossy(name);
+            let found = self.tracefs.as_ref().and_then(|tracefs| arguments_of_kernel(tracefs, &call));
+            self.arguments.insert(name.to_owned(), found.unwrap_or_else(|| known_arguments(&call)));
         }
-        self.arguments.get(name)?.as_deref()
+        self.arguments.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
-fn arguments(tracefs: &Tracefs, name: &str) -> Option<Vec<Argument>> {
+/// Returns the arguments that the tracepoint of a system call has.
+fn arguments_of_kernel(tracefs: &Tracefs, name: &str) -> Option<Vec<Argument>> {
     // The kernel names a few tracepoints after its function and not after the system call (SYSCALL_DEFINE in
     // kernel/sys.c).
     let event = match name {
@@ -176,7 +178,18 @@ fn arguments(tracefs: &Tracefs, name: &str) -> Option<Vec<Argument>> {
         name => format!("sys_enter_{name}"),
     };
     let format = EventFormat::parse(SYSTEM, &tracefs.format(SYSTEM, &event).ok()?).ok()?;
-    Some(format.fields().iter().filter(|field| field.name != NUMBER).map(Argument::new).collect())
+    Some(format.fields().iter().filter(|field| field.name != NUMBER).map(Argument::of_field).collect())
+}
+
+/// Returns all six arguments of a system call. Strings and file descriptors have names, because the kernel's names for them
+/// are known without its tracepoints.
+fn known_arguments(call: &str) -> Vec<Argument> {
+    let find = |known: &[(usize, &'static str)], at| known.iter().find(|(of, _)| *of == at).map(|(_, name)| *name);
+    let argument = |at| match find(descriptor_arguments(call), at) {
+        Some(descriptor) => Argument::new(descriptor, ArgumentForm::Int),
+        None => Argument::new(find(string_arguments(call), at).unwrap_or_default(), ArgumentForm::Hex),
+    };
+    (0..MOST_ARGUMENTS).map(argument).collect()
 }
 
 #[cfg(test)]
@@ -196,10 +209,25 @@ mod tests {
         let words = [u64::from(AT_FDCWD as u32), 0x7000, 0x80000, 0o644, 4096];
         let mut out = Vec::new();
         for (field, word) in format.fields().iter().zip(words) {
-            Argument::new(field).write(word, &mut out);
+            Argument::of_field(field).write(word, &mut out);
             out.push(b' ');
         }
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "dfd: AT_FDCWD filename: 0x7000 flags: 0x80000 mode: 0644 count: 4096 ");
+    }
+
+    #[test]
+    fn strings_and_descriptors_have_names_without_the_tracepoint() {
+        let text = |call: &str| {
+            let mut out = Vec::new();
+            known_arguments(call).iter().zip(1..).for_each(|(argument, word)| {
+                argument.write(word, &mut out);
+                out.push(b' ');
+            });
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text("openat"), "dfd: 1 filename: 0x2 0x3 0x4 0x5 0x6 ");
+        assert_eq!(text("read"), "fd: 1 0x2 0x3 0x4 0x5 0x6 ");
+        assert_eq!(text("getppid"), "0x1 0x2 0x3 0x4 0x5 0x6 ");
     }
 }

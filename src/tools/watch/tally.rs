@@ -30,7 +30,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     difference::Side,
-    events::{TimeOfDay, deliver},
+    events::{TimeFacts, deliver},
+    recorded_times::RecordedTimes,
     screen::Screen,
     short_chains,
     sum_table::{self, SumTable},
@@ -147,7 +148,7 @@ pub fn run(plan: &TallyPlan, command: impl TallyCommand + Clone) -> Result<ExitS
 /// Adds up the events of a run. Shows the sums, unless they are compared with the sums of another recording.
 fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) -> Result<(ExitStatus, Tally<L>)> {
     let is_live = watch.live().is_some();
-    let (status, tally) = deliver(watch, TimeOfDay::NotNeeded, |about| {
+    let (status, tally) = deliver(watch, TimeFacts::Length, |about| {
         let About { events, is_delivered, context, stats, .. } = &**about;
         let delivered: Vec<EventType> = events
             .iter()
@@ -175,7 +176,7 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
         };
         let from_kernel = sum_table::shared(definition.clone());
         let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition).within(context.budget()));
-        let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
+        let times = about.recording.as_ref().map_or(Times::Clock(None), |of| Times::Recorded(RecordedTimes::new(of)));
         let output = Output::open(&Destination::Stdout)?;
         let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
         let counted = Counted::of_events(&delivered);
@@ -214,7 +215,7 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
 
 /// Prints what has changed between two recordings.
 fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tally<L>, after: &mut Tally<L>) {
-    let [one, other] = [before, &*after].map(|of| Side { groups: &of.whole, length: of.times.elapsed() });
+    let [one, other] = [before, &*after].map(|of| Side { groups: &of.whole, length: of.times.elapsed(&of.context) });
     let shortfalls = [before.shortfall(), after.shortfall()];
     let text = match plan.form {
         Form::Text => {
@@ -308,15 +309,20 @@ impl Counted {
 enum Times {
     /// By this machine's clock, since the events were enabled.
     Clock(Option<Instant>),
-    /// By the first and the last event of a recording.
-    Events(Option<(u64, u64)>),
+    /// By the clock of a recording.
+    Recorded(RecordedTimes),
 }
 
 impl Times {
-    fn elapsed(&self) -> Duration {
+    /// Returns the time from the start of the run to the end of an interval. A recording may go on after it.
+    fn until_interval(&self, context: &Context) -> Duration {
+        if let Times::Recorded(times) = self { times.until(context.reached_time()) } else { self.elapsed(context) }
+    }
+
+    fn elapsed(&self, context: &Context) -> Duration {
         match self {
             Times::Clock(start) => start.map_or(Duration::ZERO, |start| start.elapsed()),
-            Times::Events(times) => times.map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first)),
+            Times::Recorded(times) => times.elapsed(context.reached_time()),
         }
     }
 }
@@ -404,9 +410,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         if let (Some(of_type), Some(Some(plan))) = (self.events.get(event), self.plans.get(event)) {
             let sample = Sample { event: of_type, record };
-            if let Times::Events(times) = &mut self.times {
-                let time = sample.time();
-                *times = Some(times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
+            if let Times::Recorded(times) = &mut self.times {
+                times.note_event(sample.time());
             }
             let input = Input { sample, facts: Facts::Run(&self.context) };
             self.now.add(plan, &input, &mut self.memo);
@@ -423,7 +428,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
     }
 
     fn interval(&mut self) -> Flow {
-        let end = self.times.elapsed();
+        let end = self.times.until_interval(&self.context);
         self.take_from_kernel();
         self.whole.merge(&self.now);
         let whole = self.screen.is_some().then_some(&self.whole);
@@ -452,6 +457,12 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         self.output.write()
     }
 
+    fn events_ended(&mut self, time: u64) {
+        if let Times::Recorded(times) = &mut self.times {
+            times.note_end(time);
+        }
+    }
+
     fn exit(&mut self) -> Flow {
         if let Some(screen) = mem::take(&mut self.screen) {
             screen.close(&mut self.output.waiting);
@@ -465,7 +476,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         }
         let shortfall = self.shortfall();
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
-        let (groups, length) = (&self.whole, self.times.elapsed());
+        let (groups, length) = (&self.whole, self.times.elapsed(&self.context));
         let missing = self.missing.as_ref().map(|missing| &missing.whole).filter(|missing| !missing.is_empty());
         let spans = self.stats.spans().iter();
         let begun_before =

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use perf_prof_events::{
     aggregate::{Align, Amount, Buckets, Definition, Distribution, Key, KeyPart, Measure, Order, Report},
-    event::{DURATION_FIELD, EventType, Format, SpanFieldKind},
+    event::{DURATION_FIELD, EventType, Format},
 };
 use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
@@ -83,14 +83,7 @@ fn default_keys(events: &[EventType]) -> Vec<String> {
 impl Unit {
     /// Returns the unit of a field of these events.
     fn of_field(name: &str, events: &[EventType]) -> Unit {
-        let is_time = |event: &EventType| match &event.format {
-            Format::Span(span) => {
-                let are_times = |kind| matches!(kind, SpanFieldKind::Time | SpanFieldKind::TimeIfKnown);
-                name == DURATION_FIELD || span.fields.iter().any(|field| field.name == name && are_times(field.kind))
-            }
-            _ => false,
-        };
-        if events.iter().all(is_time) { Unit::Milliseconds } else { Unit::OfField }
+        if events.iter().all(|event| event.is_time(name)) { Unit::Milliseconds } else { Unit::OfField }
     }
 
     fn title(self, name: &str) -> String {
@@ -148,22 +141,23 @@ impl Top {
     /// Returns the cells of the columns after the keys. `all` is the amount of all keys together.
     fn cells(&self, key: &Key, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
         let (count, sum) = (amount.weight(), sum(amount));
-        let of_rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+        let of_rate = |rate: Option<f64>| rate.map_or_else(none, |rate| format!("{rate:.1}"));
         let rate = of_rate(period.rate(count));
         match self.of {
             Of::Counts => vec![count.to_string(), share(count, all.weight()), rate],
             Of::Durations => {
-                let times = [sum, sum / count.max(1), max(amount)].map(milliseconds);
+                let times =
+                    [Some(sum), average(amount), longest(amount)].map(|time| time.map_or_else(none, milliseconds));
                 let share = share(sum, self::sum(all));
                 [count.to_string()].into_iter().chain(times).chain([share, rate]).collect()
             }
             Of::Sums => {
                 let sums = self.sums_of(key, amount, period).into_iter().zip(&self.units);
-                let sums = sums.map(|(sum, unit)| sum.map_or_else(|| "-".to_owned(), |sum| unit.text(sum)));
+                let sums = sums.map(|(sum, unit)| sum.map_or_else(none, |sum| unit.text(sum)));
                 let first = known_sum(amount);
                 let rate = first.and_then(|sum| period.rate(sum));
                 let rate = rate.zip(self.units.first()).map(|(rate, unit)| unit.rate(rate));
-                let share = first.map_or_else(|| "-".to_owned(), |sum| share(sum, self::sum(all)));
+                let share = first.map_or_else(none, |sum| share(sum, self::sum(all)));
                 [count.to_string()].into_iter().chain(sums).chain([share, of_rate(rate)]).collect()
             }
         }
@@ -232,17 +226,27 @@ fn known_sum(amount: &Amount) -> Option<i128> {
     }
 }
 
-/// Returns the longest duration, in ns.
-fn max(amount: &Amount) -> i128 {
+/// Returns the longest duration, in ns. `None` for a key of which all spans were dropped.
+fn longest(amount: &Amount) -> Option<i128> {
     match amount {
-        Amount::Sum(_) => 0,
-        Amount::Distribution(of) => of.max.unwrap_or(0),
+        Amount::Sum(_) => None,
+        Amount::Distribution(of) => of.max,
     }
 }
 
-/// Returns the maximum total duration of the dropped spans of a key, in ns. `None` if no spans were dropped.
+/// Returns the average duration, in ns. `None` for a key of which all spans were dropped.
+fn average(amount: &Amount) -> Option<i128> {
+    sum(amount).checked_div(amount.weight())
+}
+
+/// Returns the cell of a number that is not known, or does not exist.
+fn none() -> String {
+    "-".to_owned()
+}
+
+/// Returns the maximum total duration of the dropped spans of a key, in ns. `None` if none of the key were dropped.
 fn missing_of(key: &Key, period: &Period<'_>) -> Option<i128> {
-    Some(period.missing?.get(key).map_or(0, |missing| sum(&missing)))
+    period.missing?.get(key).map(|missing| sum(&missing))
 }
 
 fn milliseconds(time: i128) -> String {
@@ -259,7 +263,7 @@ fn number(sum: i128) -> Json {
 }
 
 fn share(of: i128, all: i128) -> String {
-    if all == 0 { "-".to_owned() } else { format!("{:.1}%", of as f64 * 100.0 / all as f64) }
+    if all == 0 { none() } else { format!("{:.1}%", of as f64 * 100.0 / all as f64) }
 }
 
 impl TallyCommand for Top {
@@ -323,16 +327,16 @@ impl TallyCommand for Top {
                     Of::Durations => milliseconds(sum(&whole)),
                     Of::Sums => {
                         let sum = known_sum(&whole).zip(self.units.first());
-                        sum.map_or_else(|| "-".to_owned(), |(sum, unit)| unit.text(sum))
+                        sum.map_or_else(none, |(sum, unit)| unit.text(sum))
                     }
                 }
             });
             // A text is empty if it is not known, for example the comm of the waker of a preempted task.
             let keys = key.iter().map(|part| match part.text() {
-                text if text.is_empty() => "-".to_owned(),
+                text if text.is_empty() => none(),
                 text => text.into_owned(),
             });
-            let missing = missing_of(key, period).map(milliseconds);
+            let missing = period.missing.map(|_| missing_of(key, period).map_or_else(none, milliseconds));
             keys.chain(self.cells(key, amount, &total, period)).chain(missing).chain(whole).collect::<Vec<String>>()
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
@@ -357,8 +361,8 @@ impl TallyCommand for Top {
                 Of::Durations => {
                     let sum = sum(&amount);
                     object.insert("total".into(), json!(sum as u64));
-                    object.insert("average".into(), json!((sum / count.max(1)) as u64));
-                    object.insert("max".into(), json!(max(&amount) as u64));
+                    object.insert("average".into(), json!(average(&amount).map(number)));
+                    object.insert("max".into(), json!(longest(&amount).map(number)));
                     object.insert("share".into(), ratio(sum, self::sum(&total)));
                 }
                 Of::Sums => {
@@ -370,7 +374,8 @@ impl TallyCommand for Top {
             }
             let rate = if self.of == Of::Sums { known_sum(&amount) } else { Some(count) };
             object.insert("per_second".into(), json!(rate.and_then(|rate| period.rate(rate))));
-            object.extend(missing_of(&key, period).map(|missing| ("missing_time".to_owned(), number(missing))));
+            let missing = period.missing.map(|_| number(missing_of(&key, period).unwrap_or(0)));
+            object.extend(missing.map(|missing| ("missing_time".to_owned(), missing)));
             Json::Object(object)
         };
         self.largest(period, rows).map(object).for_each(row);
@@ -392,8 +397,7 @@ impl TallyCommand for Top {
             let rate = |at: usize| amounts[at].map_or(0.0, |amount| sides[at].per_second(self.compared(amount)));
             let counts = amounts.map(|amount| amount.map_or(0, Amount::weight).to_string());
             let rates = [format!("{:.3}", rate(0)), format!("{:.3}", rate(1)), format!("{:+.3}", change.by)];
-            let average = |amount: &Amount| milliseconds(sum(amount) / amount.weight().max(1));
-            let averages = amounts.map(|amount| amount.map_or_else(|| "-".to_owned(), average));
+            let averages = amounts.map(|amount| amount.and_then(average).map_or_else(none, milliseconds));
             let averages = averages.into_iter().filter(|_| self.of == Of::Durations);
             counts.into_iter().chain(rates).chain(averages).collect()
         };
@@ -408,8 +412,8 @@ impl TallyCommand for Top {
                 members.insert("total".into(), number(sum(amount)));
             }
             if self.of == Of::Durations {
-                members.insert("average".into(), number(sum(amount) / amount.weight().max(1)));
-                members.insert("max".into(), number(max(amount)));
+                members.insert("average".into(), json!(average(amount).map(number)));
+                members.insert("max".into(), json!(longest(amount).map(number)));
             }
             members.insert("per_second".into(), json!(sides[at].per_second(self.compared(amount))));
             members

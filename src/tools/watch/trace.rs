@@ -11,7 +11,7 @@ use perf_prof_format::control_characters::{for_terminal, put_in_one_line};
 use perf_prof_session::{engine::ExitStatus, live::strings, plan::RunPlan, spine::Receiver};
 
 use super::{
-    events::{TimeOfDay, deliver},
+    events::{TimeFacts, deliver},
     span_text,
     system_call::SystemCallText,
 };
@@ -47,20 +47,20 @@ pub enum LineTimes {
 /// Prints the events.
 pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
     let output = Output::open(&plan.output)?;
-    let time_of_day = match (plan.times, plan.form) {
-        (LineTimes::Date, Form::Text) => TimeOfDay::Needed,
-        _ => TimeOfDay::NotNeeded,
+    let facts = match (plan.times, plan.form) {
+        (LineTimes::Date, Form::Text) => TimeFacts::TimeOfDay,
+        _ => TimeFacts::None,
     };
     let mut watch = plan.watch.clone();
     if watch.live().is_some() {
         // Strings that arguments point to are read too. So lines show the names of files instead of addresses.
         strings::add_where_possible(&mut watch.capture);
     }
-    let (status, trace) = deliver(&watch, time_of_day, |about| {
+    let (status, trace) = deliver(&watch, facts, |about| {
         let (events, context) = (about.events.clone(), about.context.clone());
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;
-        let calls = SystemCallText::new(&plan.watch.origin);
+        let calls = SystemCallText::new(about.recording.as_ref());
         let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new(), calls };
         Ok(Trace { form: plan.form, events, names, context, lines, output })
     })?;
