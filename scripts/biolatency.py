@@ -40,7 +40,7 @@ if args.heatmap:
         Heatmap.check(args.heatmap)
     except (OSError, ValueError) as error:
         options.error(f"--heatmap {error}")
-    over_time = Heatmap("Block Device Latency", subtitle=args.of)
+    over_time = Heatmap("Block Device Latency", value=args.of)
 
     def draw(e: Any) -> None:
         ns = getattr(e, args.of)

@@ -97,4 +97,4 @@ def sched__sched_switch(event: PerfEvent) -> None:
 
 def __exit__() -> None:
     report.exit()
-    save_flame(whole, args.flame, duration, "no task came back to a CPU")
+    save_flame(whole, args.flame, duration, "no task came back to a CPU", report)

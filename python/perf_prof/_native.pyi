@@ -196,7 +196,8 @@ class FlameGraph:
     Without colors, and with 'offcpu' for time spent waiting, the color of a function shows whether it is one of
     Python, of the kernel, or neither. Other colors are 'hot', 'red', 'green', 'blue', 'aqua', ..., and with 'java',
     'js', 'rust', ... the color is that of a kind of function in that language. count_name is the unit of the
-    weights, for example 'us'. inverted draws the callers on top. len() is the number of different stacks. A
+    weights, for example 'us'. Without subtitle, the picture has the sum of the weights, the host, the date and the
+    duration below its title. inverted draws the callers on top. len() is the number of different stacks. A
     notebook shows the picture, where a click zooms.
     """
 
@@ -228,10 +229,11 @@ class FlameGraph:
         Raises ValueError if path does not end in .svg or .folded, and OSError if no file can be created or
         overwritten there. The text of the error starts with path.
         """
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], partial: str | None = None) -> None:
         """Writes a file: a picture if path ends in .svg, folded text if it ends in .folded.
 
-        Raises ValueError if path has another ending, or if there are no stacks for a picture.
+        partial says what is missing in the stacks, beside the lost events, which the picture names itself. Raises
+        ValueError if path has another ending, or if there are no stacks for a picture.
         """
     def update(self, other: FlameGraph) -> None:
         """Adds all stacks of another FlameGraph."""
@@ -291,11 +293,13 @@ class Heatmap:
 
     The values are on a logarithmic scale with four rows for each power of two. So several levels of values are
     visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
-    are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the
-    number of values. A notebook shows the picture.
+    are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. value is the title
+    of their axis. len() is the number of values. A notebook shows the picture.
     """
 
-    def __new__(cls, title: str | None = None, unit: str = "ns", subtitle: str | None = None) -> Heatmap: ...
+    def __new__(
+        cls, title: str | None = None, unit: str = "ns", subtitle: str | None = None, value: str | None = None
+    ) -> Heatmap: ...
     def add(self, time: int, value: float, n: int = 1) -> None:
         """Counts a value n times at a time in ns. Digits after the decimal point are ignored. Values below zero are counted,
         but not drawn."""

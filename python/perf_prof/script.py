@@ -226,9 +226,13 @@ class Report(Parts):
         """Shows the table of the time after the last interval, what is missing in the run, and the notes."""
         super().exit()
         say_missing(self._columns)
-        for key, note in self._notes.items():
-            if count := self._total[key]:
-                self._note(f"{note}: {count}" if isinstance(note, str) else note(count))
+        for note in self.noted():
+            self._note(note)
+
+    def noted(self) -> list[str]:
+        """Returns the notes about counts that are not 0."""
+        notes = ((note, self._total[key]) for key, note in self._notes.items())
+        return [f"{note}: {count}" if isinstance(note, str) else note(count) for note, count in notes if count]
 
 
 class WholeRun(Parts):
@@ -400,14 +404,20 @@ def mapped_file(pid: int, address: int) -> str | None:
     return None
 
 
-def save_flame(graph: FlameGraph | None, path: str | None, amount: str | Callable[[int], str], nothing: str) -> None:
+def save_flame(
+    graph: FlameGraph | None,
+    path: str | None,
+    amount: str | Callable[[int], str],
+    nothing: str,
+    report: Report | None = None,
+) -> None:
     """Saves a flame graph at the end of the run, and prints what was saved. Does nothing without path.
 
     amount is the unit of the weights, or a function that converts their sum to text. nothing is the reason that is printed for
-    an empty graph, which is not written.
+    an empty graph, which is not written. The notes of report say what is missing, so the picture has them too.
     """
     if path and graph:
-        graph.save(path)
+        graph.save(path, "; ".join(report.noted()) if report else None)
         text = f"{graph.total} {amount}" if isinstance(amount, str) else amount(graph.total)
         print(f"{path}: {text} in {len(graph)} stacks")
     elif path:

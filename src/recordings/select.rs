@@ -156,6 +156,13 @@ impl Selection {
         self.times.iter().map(|&(_, last)| last).max().unwrap_or(u64::MAX)
     }
 
+    /// Returns the first and the last selected time of a recording with these times. `None` if no time is selected.
+    pub fn times_within(&self, times: Option<(u64, u64)>) -> Option<(u64, u64)> {
+        let (first, last) = times?;
+        let (first, last) = (self.first_time_from(first)?, last.min(self.last_time()));
+        (first <= last).then_some((first, last))
+    }
+
     /// Returns the first selected time that is not before `time`.
     pub(crate) fn first_time_from(&self, time: u64) -> Option<u64> {
         if self.times.is_empty() {

@@ -71,6 +71,11 @@ pub struct NodeMemory {
     pub free: u64,
 }
 
+/// Returns the name of this machine in the network; empty if it cannot be read.
+pub fn hostname() -> String {
+    read_trimmed("/proc/sys/kernel/hostname")
+}
+
 /// Returns the text of a file without the blanks around it; an empty text if it cannot be read.
 pub fn read_trimmed(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()

@@ -102,6 +102,49 @@ fn callers_flame_graph_and_json() {
     assert!(text.contains(";do_syscall_64"), "{text}");
 }
 
+/// Returns the text of the element of a picture with this id.
+fn text_of<'a>(svg: &'a str, id: &str) -> &'a str {
+    let (_, after) = svg.split_once(&format!("id=\"{id}\"")).unwrap();
+    after.split_once('>').unwrap().1.split_once('<').unwrap().0
+}
+
+/// The name `profile` says nothing about the unit: it samples cycles or a clock.
+#[test]
+fn a_flame_graph_of_a_profile_says_its_unit_where_and_when() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let [path, svg, script, profile] =
+        ["perf.data", "x.svg", "y.svg", "x.pb"].map(|name| folder.path().join(name).display().to_string());
+    let sums = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+    printed(&perf_prof(&["record", "-g", "-e", "profile", "-o", &path, "--", "sh", "-c", sums]).output().unwrap());
+    let args = ["report", "--json", "--flame", &svg, "--pprof", &profile, "-i", &path];
+    let json: serde_json::Value = serde_json::from_str(&stdout(&perf_prof(&args).output().unwrap())).unwrap();
+    let event = &json["events"][0];
+    let period = event["period"].as_u64().unwrap();
+    let is_clock = event["unit"] == "ns";
+    let sum =
+        if is_clock { format!("{:.3} ms of CPU time in ", period as f64 / 1e6) } else { " cycles in ".to_owned() };
+    let svg = std::fs::read_to_string(svg).unwrap();
+    let subtitle = text_of(&svg, "subtitle");
+    assert!(subtitle.contains(&sum), "{subtitle}");
+    assert!(svg.contains(if is_clock { " us, 100%)</title>" } else { " cycles, 100%)</title>" }), "{}", svg.len());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let title = text_of(&svg, "title");
+    let date = title.strip_prefix(&format!("profile on {}, 20", host.trim())).unwrap_or_else(|| panic!("{title}"));
+    assert!(date.len() == 17 && date.bytes().all(|byte| b"0123456789-: ".contains(&byte)), "{title}");
+    let bytes = std::fs::read(&profile).unwrap();
+    assert_eq!(bytes.windows(11).any(|text| text == b"nanoseconds"), is_clock);
+    // A script says the same of the recording.
+    let output =
+        crate::harness::scripts::script("profile.py").args(["-q", "--input", &path, "--flame", &script]).output();
+    assert!(output.as_ref().unwrap().status.success(), "{output:?}");
+    let script = std::fs::read_to_string(script).unwrap();
+    let (_, within) = subtitle.split_once(" in ").unwrap();
+    let within = within.split_once(';').map_or(within, |(within, _)| within);
+    let expected = format!(" samples in {within}; {}, 20{date}", host.trim());
+    assert!(text_of(&script, "subtitle").contains(&expected), "{} {expected}", text_of(&script, "subtitle"));
+}
+
 /// A sum of nanoseconds and page faults would mean nothing, and the faults would be invisible in it.
 #[test]
 fn events_are_apart_in_a_flame_graph() {
@@ -118,6 +161,21 @@ fn events_are_apart_in_a_flame_graph() {
         let sum: u64 = of_event.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
         let at = table.iter().position(|line| line.ends_with(&format!(" of event '{name}'"))).unwrap();
         assert_eq!(table[at + 1], format!("# Event count (approx.): {sum}"));
+    }
+    let svg = folder.path().join("x.svg");
+    printed(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(
+        text_of(&svg, "subtitle").starts_with("2 events, each with the same width, in "),
+        "{}",
+        text_of(&svg, "subtitle")
+    );
+    for (root, unit) in
+        [("all (2 events, 100%)", ""), ("cpu-clock (", " us, 100.00%)"), ("page-faults (", " page-faults, 100.00%)")]
+    {
+        let is_root = |title: &&str| title.starts_with(root) && title.ends_with(unit);
+        let titles = svg.split("<title>").filter_map(|rest| Some(rest.split_once("</title>")?.0));
+        assert_eq!(titles.filter(is_root).count(), 1, "{root}");
     }
 }
 

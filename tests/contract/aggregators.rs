@@ -5,6 +5,7 @@ use std::process::Command;
 use expect_test::expect;
 
 use crate::harness::{
+    awake::Awake,
     calls::WORKLOAD,
     run::tested_program,
     script::{CALL, RENAME, Run, prints},
@@ -254,6 +255,27 @@ def __exit__():
     );
 }
 
+#[test]
+fn stacks_of_any_time_of_a_span_have_its_unit_in_pictures_and_profiles() {
+    let text = "
+import gzip, re
+from perf_prof import *
+blocked, states = Stacks('_comm', 'blocked'), Stacks('_comm', 'pid')
+offcpu = blocked, states
+def __exit__():
+    for stacks in blocked, states:
+        subtitle = re.search(r'id=\"subtitle\"[^>]*>([^<]*)<', stacks.flame_graph()._repr_svg_())[1]
+        print(bool(re.match('[0-9.,]+ (ns|us|ms|s) in ', subtitle)), b'nanoseconds' in gzip.decompress(stacks.pprof()))
+";
+    // The kernel may not deliver a switch of an idle CPU, so no CPU is idle.
+    let _awake = Awake::new();
+    let outcome = Run::script(text)
+        .event("offcpu/stack/")
+        .workload("sleep-ms 2 sleep-ms 2 sleep-ms 2 sleep-ms 2 sleep-ms 2")
+        .run();
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "True True\nFalse False\n"), "{}", outcome.stderr);
+}
+
 #[track_caller]
 fn refused(script: &str, expected: expect_test::Expect) {
     let run = Run::script(&format!("from perf_prof import *\n{script}")).options(["-q"]).call_event();
@@ -393,5 +415,36 @@ def __exit__(): print('rest', count.to_dict())
         outcome.status == 1 && outcome.stderr.contains("map_reduce() run the script in several"),
         "{}",
         outcome.stderr
+    );
+}
+
+#[test]
+fn the_largest_spans_are_short_rows_with_units_in_notebooks() {
+    let text = "
+import re
+from perf_prof import Top
+syscall = Top(3, 'duration')
+kept = Top(3, 'duration', keep=('name', 'duration'))
+def __exit__():
+    for event in syscall: kept.add(event)
+    for top in syscall, kept:
+        html = top._repr_html_()
+        print(re.findall('<th(?:>| [^>]*>)([^<]*)<', html))
+        cells = re.findall('<td[^>]*>([^<]*)<', html)
+        print(len(cells), max(map(len, cells)) <= 161, any(word in html for word in ('begin', 'b&#', '{')))
+        print(all(re.fullmatch('[0-9]+[.][0-9]{3}', cell) for cell in cells[len(cells) // 3 - 1 :: len(cells) // 3]))
+    print('name=getpgid' in syscall._repr_html_(), f'{syscall.most_common(1)[0][1] / 1e6:.3f}' in kept._repr_html_())
+";
+    prints(
+        Run::script(text).event("syscall/name=getpgid,stack/").workload("calls 5"),
+        expect![[r#"
+            ['event', 'comm', 'tid', 'fields', 'duration ms']
+            15 True False
+            True
+            ['name', 'duration ms']
+            6 True False
+            True
+            True True
+        "#]],
     );
 }

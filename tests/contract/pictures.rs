@@ -106,6 +106,36 @@ def __sample__(event): pass
     );
 }
 
+/// A picture is pasted into a report, where nothing else says what its numbers are, and where they come from.
+#[test]
+fn a_graph_without_subtitle_says_its_sum_where_and_when() {
+    let text = "
+import copy, re, socket
+from perf_prof import FlameGraph, Stacks
+own, graph, calls = FlameGraph(subtitle='own'), FlameGraph(count_name='ns'), Stacks('_comm')
+def add(event):
+    own.add(['f'])
+    graph.add(['f'], 500_000)
+task__task_rename = add, calls
+WHERE = r' in [0-9]+\\.[0-9]{3} s; ' + re.escape(socket.gethostname()) + r', 20[0-9-]{8} [0-9:]{8}'
+def subtitle(graph):
+    return re.search(r'id=\"subtitle\"[^>]*>([^<]*)<', graph._repr_svg_())[1]
+def __exit__():
+    print(subtitle(own))
+    for of, total in (graph, '1.5 ms'), (copy.copy(graph), '1.5 ms'), (calls.flame_graph(colors='red'), '3 samples'):
+        print(bool(re.fullmatch(re.escape(total) + WHERE, subtitle(of))) or subtitle(of))
+";
+    prints(
+        Run::script(text).event(format!("{RENAME}stack/")).workload("renames 3"),
+        expect![[r#"
+        own
+        True
+        True
+        True
+    "#]],
+    );
+}
+
 /// The script and the graph add up the same stacks. The weights are then also read from the picture.
 #[test]
 fn a_graph_of_events_has_the_names_and_weights_of_their_call_chains() {

@@ -148,7 +148,7 @@ class BioLatency(ScriptTest):
             text = self.run_script("biolatency.py", requests, "--heatmap", path)
             self.assertTrue(text.endswith(f"the heat map is in {path}\n"), text)
             with open(path) as file:
-                self.assertIn("duration; 5 values", file.read())
+                self.assertIn("5 values, ", file.read())
 
 
 class BioSnoop(ScriptTest):

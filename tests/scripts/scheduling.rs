@@ -259,6 +259,36 @@ print(script.report.table, [event.prev_pid for _, _, event in script.left.values
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
 }
 
+#[test]
+fn the_picture_of_offcpu_says_that_switches_were_not_seen() {
+    needs([Need::Tracefs]);
+    let out = on_made_up_events(
+        "offcpu.py",
+        "
+import re, tempfile
+from perf_prof import FlameGraph
+class Switch(tuple):  # A switch is its own stack.
+    pass
+def switch(us, prev, state, next):
+    made = Switch(('t', 'f'))
+    made.__dict__.update(
+        _time=us * 1000, _cpu=0, _pid=prev, _tid=prev, _comm='t', prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next)
+    script.sched__sched_switch(made)
+with tempfile.TemporaryDirectory() as folder:
+    for prev in 8, 9:  # Task 8 came to the CPU.
+        script.args.flame, script.whole = folder + '/x.svg', FlameGraph(colors='offcpu', count_name='us')
+        script.counts.clear()
+        switch(0, 7, 1, 8)
+        switch(1500, prev, 1, 7)
+        script.__exit__()
+        print('subtitle', re.search('id=.subtitle.[^>]*>([^<]*)', open(script.args.flame).read())[1])
+",
+    );
+    let shown: Vec<&str> = out.lines().filter(|line| line.starts_with("subtitle ")).collect();
+    let partial = "; partial: switches that were not seen, by losses, a filter or the kernel: 1 or more; times may be missing or wrong";
+    assert!(shown.len() == 2 && !shown[0].contains("partial") && shown[1].ends_with(partial), "{out}");
+}
+
 /// Returns the time off CPU of the command `sleep`, in microseconds.
 fn nap_of(out: &str) -> u64 {
     let line = out.lines().find(|line| line.ends_with("  sleep")).unwrap_or_else(|| panic!("no sleep in {out}"));

@@ -164,3 +164,22 @@ fn rates_are_of_the_length_of_the_recordings_also_where_the_events_fill_a_part_o
     let half = objects(&stdout(&perf_prof(&half).output().unwrap())).pop().unwrap();
     assert!(near(&half["seconds"], length(&after) / 2.0), "{half}");
 }
+
+#[test]
+fn a_table_and_a_picture_of_the_same_parts_have_the_same_length() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording_with_pauses(&folder, 1);
+    let of_parts = |args: &[&str]| {
+        let output = perf_prof(args).args(["-q", "--input", &path, "--time", "0%-10%,60%-100%"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        stdout(&output)
+    };
+    let total = objects(&of_parts(&["top", "sched:sched_process_exec", "--json"])).pop().unwrap();
+    let picture = folder.path("parts.svg");
+    of_parts(&["report", "--flame", picture.to_str().unwrap()]);
+    let picture = std::fs::read_to_string(&picture).unwrap();
+    let expected = format!(" in {:.3} s", total["seconds"].as_f64().unwrap());
+    let subtitle = picture.lines().find(|line| line.contains(" in ")).unwrap_or_default();
+    assert!(picture.contains(&expected), "{expected}: {subtitle}");
+}

@@ -1,6 +1,6 @@
 //! Spans at the edges of a recording and of the selected time (`--time`).
 
-use std::{fs::File, process::Command};
+use std::{ffi::OsStr, fs::File, process::Command};
 
 use serde_json::Value as Json;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     machine::{Need, needs},
     recording::{Folder, record_here},
     run::{perf_prof, printed, said},
-    script::workload,
+    script::{Run, workload},
     wait,
 };
 
@@ -48,6 +48,31 @@ fn an_open_span_lasts_until_the_recording_ended_and_not_until_its_last_event() {
     // `min=` keeps it too.
     let long = format!("{PAIR}/min=50ms/open/");
     assert_eq!(replay("trace", &path, &["-e", &long]).len(), 1);
+}
+
+/// Times of spans that had not ended are too short. Their numbers and other fields are complete.
+#[test]
+fn open_spans_make_tables_and_pictures_of_times_in_scripts_lower_bounds() {
+    const TEXT: &str = "
+from perf_prof import Count, FlameGraph, Heatmap, Hist, Sum, Top
+tables = [Sum('duration', 'pid'), Hist('duration'), Top(1, 'duration'), Count('pid'), Sum('pid'), Top(1, 'pid')]
+pictures = [FlameGraph(count_name='ns'), Heatmap(), FlameGraph(), Heatmap(unit='bytes')]
+def add(event):
+    for picture in pictures:
+        picture.add(*([('f',), event.duration] if isinstance(picture, FlameGraph) else [event._time, event.duration]))
+span__pair = [*tables, add]
+def __exit__():
+    for table in tables: print('1 span had not ended at the end' in table._repr_html_(), end=' ')
+    print()
+    for picture in pictures: print('1 span had not ended at the end' in picture._repr_svg_(), end=' ')
+    print()
+";
+    let folder = Folder::new();
+    let path = record_pair(&folder, "call 3");
+    let run = Run::script(TEXT).event(format!("{PAIR}/open/")).options([OsStr::new("--input"), path.as_os_str()]);
+    let outcome = run.run();
+    let expected = "True True True False False False \nTrue True False False \n";
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, expected), "{}", outcome.stderr);
 }
 
 /// The span begins in the first half, and ends in the second one.

@@ -136,7 +136,7 @@ def __exit__():
     graph.add(['a', 'b'])
     heat.add(1, 1)
     print('own; partial: 5 events were lost<' in graph._repr_svg_())
-    print('partial: 5 events were lost;' in heat._repr_svg_())
+    print('; partial: 5 events were lost' in heat._repr_svg_())
     print(repr(missing()))
 ";
 

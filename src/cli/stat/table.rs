@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use perf_prof_events::picture::grouped;
 use perf_prof_session::stat::{Mean, Metric, PER_SECOND, Row, Span, Table, Tally, Unit};
-use perf_prof_tools::commands::report::grouped;
 
 /// Whether text contains colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ mod line;
 mod name_filter;
 mod perf_frame;
 mod perf_line;
+mod provenance;
 pub mod reader;
 mod sample;
 mod shares;
@@ -43,6 +44,7 @@ pub use line::{LineContext, LineParts, UNKNOWN_COMM, write_date, write_frames, w
 pub use name_filter::{NamedSamples, Names};
 pub use perf_frame::{PerfFrame, PerfFrameSymbol, PerfMap, perf_address, perf_chain, perf_ip};
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
+pub use provenance::Provenance;
 pub use sample::Sample;
 pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, OTHERS, Shares, UnknownKey};
 pub use shortfall::{IncompleteTask, Shortfall};

@@ -8,7 +8,7 @@ use std::sync::{
 use perf_prof_format::record::LossCounts;
 use perf_prof_system::mutex::Mutex;
 
-use super::SpanCounts;
+use super::{Provenance, SpanCounts};
 
 /// The counts of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,7 @@ pub struct Stats {
     spans: Vec<Arc<SpanCounts>>,
     /// The index of the first event type that is a span.
     first_span: usize,
+    provenance: Mutex<Provenance>,
 }
 
 /// The counts of an event that BPF programs handle in the kernel.
@@ -91,6 +92,7 @@ impl Stats {
             in_kernel: std::iter::repeat_with(InKernel::default).take(events).collect(),
             spans: Vec::new(),
             first_span: events,
+            provenance: Mutex::default(),
         }
     }
 
@@ -98,6 +100,16 @@ impl Stats {
     pub fn with_spans(self, count: usize) -> Self {
         let spans = std::iter::repeat_with(Arc::default).take(count).collect();
         Self { spans, first_span: self.first_span.saturating_sub(count), ..self }
+    }
+
+    /// Sets where and when the events happened.
+    pub fn set_provenance(&self, of: Provenance) {
+        *self.provenance.lock() = of;
+    }
+
+    /// Returns where and when the events happened. The duration of a live run that goes on is not known.
+    pub fn provenance(&self) -> Provenance {
+        self.provenance.lock().clone()
     }
 
     /// Returns the counts of a span; `None` if the event is not a span.

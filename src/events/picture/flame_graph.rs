@@ -46,10 +46,20 @@ pub enum DrawError {
 
 /// Writes the flame graph to `to` as an SVG. If its colours show kinds of frames, the subtitle says which.
 pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
+    draw_weighted(stacks, stacks.lines(), look, to)
+}
+
+/// Writes the flame graph with the weights of `lines`. These are the lines of the stacks.
+pub(super) fn draw_weighted(
+    stacks: &Stacks,
+    lines: Vec<String>,
+    look: &FlameGraphStyle,
+    to: impl Write,
+) -> Result<(), DrawError> {
     if stacks.is_empty() {
         return Err(DrawError::Empty);
     }
-    let Some(kinds) = look.colors.kinds else { return draw_lines(stacks.lines(), look, None, to) };
+    let Some(kinds) = look.colors.kinds else { return draw_lines(lines, look, None, to) };
     let mut colors = PaletteMap::default();
     // The box below all others has no name.
     for name in stacks.names().chain([""]) {
@@ -57,7 +67,7 @@ pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(
     }
     let texts = [look.subtitle.clone(), kinds.legend(stacks.names())].into_iter().flatten().collect::<Vec<_>>();
     let subtitle = (!texts.is_empty()).then(|| texts.join("; "));
-    draw_lines(stacks.lines(), &FlameGraphStyle { subtitle, ..look.clone() }, Some(&mut colors), to)
+    draw_lines(lines, &FlameGraphStyle { subtitle, ..look.clone() }, Some(&mut colors), to)
 }
 
 /// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares the shares of its

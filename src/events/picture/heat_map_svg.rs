@@ -11,6 +11,7 @@ use super::{
     DrawError,
     heat_map::{Cell, HeatMap, highest, lowest, row_of},
     printable,
+    quantity::{amount, duration},
 };
 
 /// The texts of a heat map.
@@ -20,6 +21,8 @@ pub struct HeatMapStyle {
     pub title: Option<String>,
     /// A line below the title.
     pub subtitle: Option<String>,
+    /// What is missing, if anything is. It is the end of the line below the title.
+    pub partial: Option<String>,
     /// The label of the axis of values. `None` stands for `value`.
     pub value: Option<String>,
     /// The unit of the values. For `ns`, `us`, `ms` and `s`, each value is shown in the unit that fits it best.
@@ -40,24 +43,32 @@ const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0
 const TITLES: usize = 2000;
 /// The number of different colours, if there are more boxes than `TITLES`.
 const SHADES: f64 = 24.0;
+/// The maximum size of all boxes in bytes. Of larger maps, columns become wider.
+const BYTES: usize = 450_000;
 /// The approximate number of labels with times below the columns.
 const TIMES: u64 = 8;
 
 /// Writes the heat map to `to` as an SVG.
 pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Result<(), DrawError> {
-    let cells: Vec<Cell> = map.cells().collect();
-    let (Some((start, _)), Some(first), Some(last)) = (map.times(), cells.first(), cells.last()) else {
-        return Err(DrawError::Empty);
+    let mut cells: Vec<Cell> = map.cells().collect();
+    let Some((start, _)) = map.times() else { return Err(DrawError::Empty) };
+    let mut shown = Shown { map, style, start, column_width: map.column_width() };
+    let mut shades = SHADES;
+    let (frame, most, boxes) = loop {
+        let Some(frame) = Frame::of(&cells) else { return Err(DrawError::Empty) };
+        let most = cells.iter().map(|cell| cell.count).max().unwrap_or(1);
+        if cells.len() <= TITLES {
+            let boxes = single_boxes(&frame, &cells, &shown, most);
+            break (frame, most, boxes);
+        }
+        let boxes = paths(&frame, &cells, &shown, (most, shades));
+        if boxes.to_string().len() <= BYTES {
+            break (frame, most, boxes);
+        }
+        cells = with_wider_columns(cells);
+        (shown.column_width, shades) = (shown.column_width * 2, shades / 2.0);
     };
-    let rows = cells.iter().map(|cell| cell.row);
-    let frame = Frame::new((first.column, last.column), (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0)));
-    let shown = Shown { map, style, start };
-    let most = cells.iter().map(|cell| cell.count).max().unwrap_or(1);
-    let boxes = if cells.len() <= TITLES {
-        single_boxes(&frame, &cells, &shown, most)
-    } else {
-        paths(&frame, &cells, &shown, most)
-    };
+    let (Some(first), Some(last)) = (cells.first(), cells.last()) else { return Err(DrawError::Empty) };
     let height = frame.bottom() + BOTTOM;
     let mut document = Document::new()
         .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height)))
@@ -71,7 +82,7 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
     for (y, label) in frame.values(&style.unit) {
         document = document.add(line((LEFT, y), (WIDTH - RIGHT, y))).add(text(LEFT - 6.0, y + 4.0, "end", &label));
     }
-    let width = map.column_width() as f64;
+    let width = shown.column_width as f64;
     let step = step(((last.column + 1 - first.column) as f64 * width / TIMES as f64) as u64);
     for number in 0.. {
         let x = frame.x((start as f64 + number as f64 * step as f64) / width);
@@ -112,39 +123,73 @@ fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> 
     boxes
 }
 
-/// Returns the boxes as paths: with many boxes, a title for each would make the file large. The boxes of a row with the same
-/// colour share one path and one title, which says how many values each box has.
-fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
-    let mut of_colors: BTreeMap<(u8, u32), (String, u64, u64)> = BTreeMap::new();
-    for cell in cells {
-        let (x, y) = (rounded(frame.x(cell.column as f64)), rounded(frame.y(cell.row)));
-        let (width, height) = (rounded(frame.column.max(1.0)), rounded(frame.row));
-        let shade = ((cell.count as f64).ln() / (most.max(2) as f64).ln() * SHADES).round() as u32;
-        let (path, low, high) =
-            of_colors.entry((cell.row, shade)).or_insert_with(|| (String::new(), cell.count, cell.count));
-        (*low, *high) = ((*low).min(cell.count), (*high).max(cell.count));
-        // Writing to a String cannot fail.
-        let _ = write!(path, "M{x} {y}h{width}v{height}h-{width}z");
+/// Makes columns twice as wide.
+fn with_wider_columns(cells: Vec<Cell>) -> Vec<Cell> {
+    let mut wider: BTreeMap<(u64, u8), u64> = BTreeMap::new();
+    for Cell { column, row, count } in cells {
+        let sum = wider.entry((column / 2, row)).or_default();
+        *sum = sum.saturating_add(count);
     }
-    let mut boxes = Group::new().set("shape-rendering", "crispEdges");
-    for ((row, _), (path, low, high)) in of_colors {
+    wider.into_iter().map(|((column, row), count)| Cell { column, row, count }).collect()
+}
+
+/// The boxes of a row that have the same colour.
+struct Shade {
+    /// The commands of the path. Its unit is a column.
+    path: String,
+    /// The column at which the path ends.
+    end: u64,
+    /// The smallest and the largest count.
+    counts: (u64, u64),
+}
+
+/// Returns the boxes as paths: with many boxes, a title for each would make the file large. The boxes of a row with the same
+/// colour share one path and one title, which says how many values each box has. A path is a dashed line as thick as the row.
+fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, (most, shades): (u64, f64)) -> Group {
+    let mut of_rows: BTreeMap<(u8, u32), Shade> = BTreeMap::new();
+    let first = cells.first().map_or(0, |cell| cell.column);
+    for &Cell { column, row, count } in cells {
+        let shade = ((count as f64).ln() / (most.max(2) as f64).ln() * shades).round() as u32;
+        let column = column - first;
+        let new = || Shade {
+            path: format!("M0 {}", rounded(frame.y(row) + frame.row / 2.0)),
+            end: 0,
+            counts: (count, count),
+        };
+        let shade = of_rows.entry((row, shade)).or_insert_with(new);
+        shade.counts = (shade.counts.0.min(count), shade.counts.1.max(count));
+        // Writing to a String cannot fail.
+        let _ = match column - shade.end {
+            0 => write!(shade.path, "h1"),
+            gap => write!(shade.path, "m{gap} 0h1"),
+        };
+        shade.end = column + 1;
+    }
+    let place = format!("translate({LEFT} 0) scale({} 1)", frame.column);
+    let mut boxes = Group::new()
+        .set("shape-rendering", "crispEdges")
+        .set("transform", place)
+        .set("fill", "none")
+        .set("stroke-width", rounded(frame.row));
+    for ((row, _), Shade { path, counts: (low, high), .. }) in of_rows {
         let (from, to) = (amount(lowest(row), &shown.style.unit), amount(highest(row), &shown.style.unit));
         let counts = if low == high { low.to_string() } else { format!("{low} to {high}") };
-        let title = format!("{counts} values of {from} to {to} in {}", duration(shown.map.column_width()));
+        let title = format!("{counts} values of {from} to {to} in {}", duration(shown.column_width));
         let middle = (low as f64 * high as f64).sqrt().round() as u64;
-        boxes.append(Path::new().set("d", path).set("fill", color(middle.max(1), most)).add(Title::new(title)));
+        boxes.append(Path::new().set("d", path).set("stroke", color(middle.max(1), most)).add(Title::new(title)));
     }
     boxes
 }
 
 /// Returns the legend of the colours, with the smallest and the largest count.
 fn key(y: f64, most: u64) -> Group {
-    const STEPS: u32 = 24;
+    // If no box has more than one value, there is only one colour.
+    let steps: u32 = if most == 1 { 1 } else { 24 };
     let (width, height, right) = (6.0, 10.0, WIDTH - RIGHT - 40.0);
-    let left = right - width * f64::from(STEPS);
+    let left = right - width * f64::from(steps);
     let mut key = Group::new().set("shape-rendering", "crispEdges");
-    for step in 0..STEPS {
-        let count = (most.max(2) as f64).powf(f64::from(step) / f64::from(STEPS - 1)).round() as u64;
+    for step in 0..steps {
+        let count = (most.max(2) as f64).powf(f64::from(step) / f64::from(steps.max(2) - 1)).round() as u64;
         key.append(
             Rectangle::new()
                 .set("x", rounded(left + width * f64::from(step)))
@@ -155,7 +200,8 @@ fn key(y: f64, most: u64) -> Group {
         );
     }
     let label = |x: f64, anchor: &str, content: &str| text(x, y + 9.0, anchor, content).set("fill", "#606060");
-    key.add(label(left - 6.0, "end", "values in a box: 1")).add(label(right + 6.0, "start", &most.to_string()))
+    let key = key.add(label(left - 6.0, "end", "values in a box: 1"));
+    if most == 1 { key } else { key.add(label(right + 6.0, "start", &most.to_string())) }
 }
 
 /// The positions of the boxes.
@@ -169,6 +215,12 @@ struct Frame {
 }
 
 impl Frame {
+    /// Returns the positions of these boxes, which are in the order of their columns. `None` if there are none.
+    fn of(cells: &[Cell]) -> Option<Frame> {
+        let rows = cells.iter().map(|cell| cell.row);
+        Some(Frame::new((cells.first()?.column, cells.last()?.column), (rows.clone().min()?, rows.max()?)))
+    }
+
     fn new((first, last): (u64, u64), rows: (u8, u8)) -> Frame {
         let column = (WIDTH - LEFT - RIGHT) / (last - first + 1) as f64;
         let row = (ROWS / f64::from(rows.1 - rows.0 + 1)).min(HIGHEST_ROW);
@@ -206,6 +258,8 @@ struct Shown<'a> {
     map: &'a HeatMap,
     style: &'a HeatMapStyle,
     start: u64,
+    /// The number of ns for which a column stands.
+    column_width: u64,
 }
 
 impl Shown<'_> {
@@ -214,17 +268,19 @@ impl Shown<'_> {
     }
 
     fn subtitle(&self, most: u64) -> String {
-        let own = self.style.subtitle.iter().map(|text| format!("{text}; "));
+        let [own, partial] = [&self.style.subtitle, &self.style.partial].map(Option::as_deref);
+        let own = own.map_or_else(String::new, |text| format!("{text}; "));
+        let partial = partial.map_or_else(String::new, |text| format!("; partial: {text}"));
         let hidden = match self.map.below_zero() {
             0 => String::new(),
             count => format!("; {count} values below zero are not shown"),
         };
-        let (count, width) = (self.map.count(), duration(self.map.column_width()));
-        format!("{}{count} values, at most {most} in a box; a column is {width}{hidden}", own.collect::<String>())
+        let (count, width) = (self.map.count(), duration(self.column_width));
+        format!("{own}{count} values, at most {most} in a box; a column is {width}{hidden}{partial}")
     }
 
     fn cell(&self, cell: &Cell) -> String {
-        let width = self.map.column_width();
+        let width = self.column_width;
         let time = cell.column.saturating_mul(width).saturating_sub(self.start);
         let unit = &self.style.unit;
         let (low, high) = (amount(lowest(cell.row), unit), amount(highest(cell.row), unit));
@@ -263,30 +319,6 @@ fn step(at_least: u64) -> u64 {
     steps.into_iter().find(|&step| step >= at_least).unwrap_or(u64::MAX)
 }
 
-fn amount(value: u64, unit: &str) -> String {
-    let ns = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return format!("{value} {unit}"),
-    };
-    duration(value.saturating_mul(ns))
-}
-
-/// Returns a time in the largest unit in which it is at least 1, with up to three digits after the point.
-fn duration(ns: u64) -> String {
-    let (unit, factor) = match ns {
-        0 => return "0".to_owned(),
-        1..1_000 => ("ns", 1.0),
-        1_000..1_000_000 => ("us", 1e3),
-        1_000_000..1_000_000_000 => ("ms", 1e6),
-        _ => ("s", 1e9),
-    };
-    let number = format!("{:.3}", ns as f64 / factor);
-    format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-}
-
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
@@ -316,6 +348,7 @@ mod tests {
         let style = HeatMapStyle {
             title: Some("a < b\u{1}".into()),
             subtitle: Some("of x".into()),
+            partial: Some("5 events were lost".into()),
             value: None,
             unit: "ns".into(),
         };
@@ -325,7 +358,7 @@ mod tests {
             1 value of 81.92 us to 98.303 us, 498.733 ms after the first value
             100 values of 896 ns to 1.023 us, 1.9 s after the first value
             a &lt; b?
-            of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown
+            of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown; partial: 5 events were lost
             1 us
             10 us
             0
@@ -341,6 +374,69 @@ mod tests {
         for expected in ["#ffe082", "#5a0028"] {
             assert!(fills.contains(&expected), "{fills:?}");
         }
+    }
+
+    #[test]
+    fn a_key_of_equal_counts_has_one_colour_and_axes_have_their_titles() {
+        let mut map = HeatMap::default();
+        map.add(1, 1_000, 1);
+        map.add(2_000_000, 5_000, 1);
+        let style = HeatMapStyle { subtitle: Some("host web1".into()), ..HeatMapStyle::default() };
+        let svg = drawn(&map, &style);
+        let shown = texts(&svg, "text");
+        assert_eq!(shown[shown.len() - 3..], ["time since the first value", "value", "values in a box: 1"]);
+        assert!(!svg.contains("#5a0028"), "{svg}");
+        let svg = drawn(&map, &HeatMapStyle { value: Some("time off the CPU".into()), ..style });
+        assert!(texts(&svg, "text").contains(&"time off the CPU"), "{svg}");
+    }
+
+    /// Returns a map with this many values, which are anywhere below 100 s and below 2^`powers`.
+    fn dense(values: u64, powers: u64) -> HeatMap {
+        let mut map = HeatMap::default();
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 16
+        };
+        for _ in 0..values {
+            let (time, value) = (next() % 100_000_000_000, next() << 16 >> (next() % powers + 64 - powers));
+            map.add(time, value, next() % 7 + 1);
+        }
+        map
+    }
+
+    #[test]
+    fn a_picture_of_many_boxes_stays_small_and_its_boxes_have_titles() {
+        for (values, powers) in [(5_000, 20), (400_000, 36), (600_000, 64)] {
+            let map = dense(values, powers);
+            let svg = drawn(&map, &HeatMapStyle { unit: "ns".into(), ..HeatMapStyle::default() });
+            assert!(svg.len() < 500_000, "{values} values: {} bytes", svg.len());
+            let titles = texts(&svg, "title");
+            assert!(titles.len() > 100 && titles.iter().all(|title| title.contains(" values of ")), "{titles:?}");
+        }
+    }
+
+    /// In the picture, a column of a path is as wide as one of the map, so no value gets another time.
+    #[test]
+    fn the_paths_of_a_dense_map_have_all_its_boxes() {
+        let map = dense(5_000, 20);
+        let svg = drawn(&map, &HeatMapStyle { unit: "ns".into(), ..HeatMapStyle::default() });
+        let mut boxes = 0;
+        let mut last = 0;
+        for path in svg.split(" d=\"M0 ").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            let mut column = 0u64;
+            for command in
+                path.split_once(['h', 'm']).map(|_| &path[path.find(['h', 'm']).unwrap()..]).unwrap().split('h')
+            {
+                let gap =
+                    command.rsplit_once('m').map_or(0, |(_, gap)| gap.split(' ').next().unwrap().parse().unwrap());
+                boxes += u64::from(command.starts_with('1'));
+                column += u64::from(command.starts_with('1')) + gap;
+            }
+            last = last.max(column);
+        }
+        let columns: Vec<u64> = map.cells().map(|cell| cell.column).collect();
+        assert_eq!((boxes, last), (columns.len() as u64, columns.last().unwrap() + 1 - columns[0]));
     }
 
     #[test]

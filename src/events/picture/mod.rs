@@ -3,6 +3,7 @@
 
 mod colors;
 mod difference;
+mod flame_events;
 mod flame_graph;
 pub mod heat_map;
 mod heat_map_svg;
@@ -10,14 +11,17 @@ mod histogram;
 mod label;
 pub mod perfetto;
 pub mod pprof;
+mod quantity;
 mod stacks;
 pub mod timeline;
 
 pub use colors::{Colors, UnknownColors};
 pub use difference::StackDifference;
+pub use flame_events::{EventWeights, draw_events};
 pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw, draw_difference};
 pub use heat_map_svg::{HeatMapStyle, draw_heat_map};
 pub use histogram::Log2Histogram;
 pub(crate) use histogram::escaped;
 pub use label::{KERNEL_SUFFIX, Label, PYTHON_REASON, PYTHON_SUFFIX, printable};
+pub use quantity::{grouped, weight_text};
 pub use stacks::{StackNode, Stacks, WeightOverflow};

@@ -11,6 +11,13 @@ pub struct NamedEvent {
     pub config: u64,
 }
 
+impl NamedEvent {
+    /// Returns whether the event counts time, in ns. Everything else counts occurrences.
+    pub fn is_clock(self) -> bool {
+        self.kind == PERF_TYPE_SOFTWARE && [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&self.config)
+    }
+}
+
 /// The software events: name, older name (if there is one) and `config`. The kernel itself counts these events.
 const SOFTWARE: [(&str, Option<&str>, u64); 12] = [
     ("cpu-clock", None, PERF_COUNT_SW_CPU_CLOCK),

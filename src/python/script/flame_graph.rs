@@ -4,11 +4,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use perf_prof_events::{
-    event::frame_label,
-    picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw},
+    event::{Stats, frame_label},
+    picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw, weight_text},
 };
 use perf_prof_system::output_path::{self, ExistingFile, OutputPathError};
 use pyo3::{
@@ -19,7 +20,8 @@ use pyo3::{
 
 use super::{
     event::{Stack, stack_of},
-    pictures::{not_saved, svg_text, with_missing},
+    module::run,
+    pictures::{missing_in_run, not_saved, provenance, svg_text},
 };
 
 /// Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
@@ -27,7 +29,8 @@ use super::{
 /// Without colors, and with 'offcpu' for time spent waiting, the color of a function shows whether it is one of
 /// Python, of the kernel, or neither. Other colors are 'hot', 'red', 'green', 'blue', 'aqua', ..., and with 'java',
 /// 'js', 'rust', ... the color is that of a kind of function in that language. count_name is the unit of the
-/// weights, for example 'us'. inverted draws the callers on top. len() is the number of different stacks. A
+/// weights, for example 'us'. Without subtitle, the picture has the sum of the weights, the host, the date and the
+/// duration below its title. inverted draws the callers on top. len() is the number of different stacks. A
 /// notebook shows the picture, where a click zooms.
 #[pyclass(module = "perf_prof")]
 pub struct FlameGraph {
@@ -35,6 +38,8 @@ pub struct FlameGraph {
     look: FlameGraphStyle,
     /// The argument `colors` of the constructor, unchanged.
     colors: Option<String>,
+    /// The counts of the last run in which stacks were added.
+    fed: Option<Arc<Stats>>,
 }
 
 /// The format of a saved flame graph. The ending of the file name determines it.
@@ -76,7 +81,7 @@ impl FlameGraph {
         let growth = if inverted { StackDirection::Down } else { StackDirection::Up };
         let look =
             FlameGraphStyle { title, subtitle, colors: palette, count_name: count_name.to_owned(), divisor: 1, growth };
-        Ok(FlameGraph { stacks: Stacks::default(), look, colors: colors.map(str::to_owned) })
+        Ok(FlameGraph { stacks: Stacks::default(), look, colors: colors.map(str::to_owned), fed: None })
     }
 
     /// Adds a stack with its weight. The stack is an event, or a list or tuple of function names, outermost
@@ -87,6 +92,9 @@ impl FlameGraph {
     /// functions in _[python].
     #[pyo3(signature = (stack, weight=1))]
     fn add(&mut self, stack: &Bound<'_, PyAny>, weight: u64) -> PyResult<()> {
+        if let Some(run) = run() {
+            self.fed = Some(Arc::clone(&run.stats));
+        }
         let end = if let Some(stack) = stack_of(stack) {
             self.event(&stack)
         } else if let Ok(names) = stack.cast::<PyList>() {
@@ -104,8 +112,10 @@ impl FlameGraph {
     #[pyo3(signature = (other))]
     fn update(this: &Bound<'_, FlameGraph>, other: &Bound<'_, FlameGraph>) -> PyResult<()> {
         // `this` and `other` may be the same object, so they are not borrowed at the same time.
-        let folded = other.borrow().folded();
-        this.borrow_mut().add_folded(&folded)
+        let (folded, fed) = (other.borrow().folded(), other.borrow().fed.clone());
+        let mut this = this.borrow_mut();
+        this.fed = fed.or_else(|| this.fed.take());
+        this.add_folded(&folded)
     }
 
     /// The sum of all weights.
@@ -140,11 +150,13 @@ impl FlameGraph {
 
     /// Writes a file: a picture if path ends in .svg, folded text if it ends in .folded.
     ///
-    /// Raises ValueError if path has another ending, or if there are no stacks for a picture.
-    pub fn save(&self, path: PathBuf) -> PyResult<()> {
+    /// partial says what is missing in the stacks, beside the lost events, which the picture names itself. Raises
+    /// ValueError if path has another ending, or if there are no stacks for a picture.
+    #[pyo3(signature = (path, partial=None))]
+    pub fn save(&self, path: PathBuf, partial: Option<&str>) -> PyResult<()> {
         let text = match Form::from_extension(&path)? {
             // The GIL is not released: the graph is borrowed, and another thread that adds to it would get an error.
-            Form::Picture => self.picture(),
+            Form::Picture => self.picture(partial),
             Form::Folded => Ok(self.folded().into_bytes()),
         };
         let written = text.and_then(|text| fs::write(&path, text).map_err(DrawError::Write));
@@ -153,13 +165,13 @@ impl FlameGraph {
 
     /// For programs that show pictures but run no scripts in them. Without stacks there is no picture.
     fn _repr_svg_(&self) -> PyResult<Option<String>> {
-        svg_text(self.picture())
+        svg_text(self.picture(None))
     }
 
     /// Jupyter shows this in a notebook. The picture has a frame of its own, because a notebook runs no scripts of
     /// pictures, and without its script nothing can be zoomed. The frame cannot read the notebook.
     pub fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        let svg = match self.picture() {
+        let svg = match self.picture(None) {
             Ok(svg) => svg,
             Err(DrawError::Empty) => return Ok("<p>no stacks</p>".to_owned()),
             Err(DrawError::Write(error)) => return Err(error.into()),
@@ -205,10 +217,28 @@ fn pixel_height(svg: &[u8]) -> u32 {
 }
 
 impl FlameGraph {
-    fn picture(&self) -> Result<Vec<u8>, DrawError> {
+    fn picture(&self, partial: Option<&str>) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
-        let look = FlameGraphStyle { subtitle: with_missing(self.look.subtitle.as_deref()), ..self.look.clone() };
+        let missing =
+            missing_in_run(self.fed.as_deref(), &self.look.count_name).into_iter().chain(partial.map(str::to_owned));
+        let missing: Vec<String> = missing.filter(|text| !text.is_empty()).collect();
+        let partial = (!missing.is_empty()).then(|| format!("partial: {}", missing.join("; ")));
+        let own = self.look.subtitle.clone().unwrap_or_else(|| self.usual_subtitle());
+        let subtitle = Some([own].into_iter().chain(partial).collect::<Vec<_>>().join("; "));
+        let look = FlameGraphStyle { subtitle, ..self.look.clone() };
         draw(&self.stacks, &look, &mut svg).map(|()| svg)
+    }
+
+    /// Returns the sum of the weights, and where and when the events happened.
+    fn usual_subtitle(&self) -> String {
+        let from = provenance(self.fed.as_deref());
+        let sum = weight_text(self.stacks.total(), &self.look.count_name) + &from.within();
+        [sum].into_iter().chain(from.place()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Sets the counts of the run that the stacks come from.
+    pub fn fed_by(&mut self, run: Option<Arc<Stats>>) {
+        self.fed = run;
     }
 
     /// Adds the lines of folded text.

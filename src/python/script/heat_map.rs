@@ -18,23 +18,23 @@ use pyo3::{
 
 use super::{
     histogram::whole_number,
-    pictures::{not_saved, os_error, svg_text, with_missing},
+    pictures::{missing_in_run, not_saved, os_error, svg_text},
 };
 
 /// Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
 ///
 /// The values are on a logarithmic scale with four rows for each power of two. So several levels of values are
 /// visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
-/// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the
-/// number of values. A notebook shows the picture.
+/// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. value is the title
+/// of their axis. len() is the number of values. A notebook shows the picture.
 #[pyclass(module = "perf_prof")]
 pub struct Heatmap {
     counts: HeatMap,
     style: HeatMapStyle,
 }
 
-/// The arguments of `Heatmap()` in this order: title, unit, subtitle.
-type ConstructorArguments = (Option<String>, String, Option<String>);
+/// The arguments of `Heatmap()` in this order: title, unit, subtitle, value.
+type ConstructorArguments = (Option<String>, String, Option<String>, Option<String>);
 
 /// A heat map in a pickle: cells (column, row, count), first and last time, number of negative values.
 type State = (Vec<(u64, u8, u64)>, Option<(u64, u64)>, u64);
@@ -42,17 +42,10 @@ type State = (Vec<(u64, u8, u64)>, Option<(u64, u64)>, u64);
 #[pymethods]
 impl Heatmap {
     #[new]
-    #[pyo3(signature = (title=None, unit="ns", subtitle=None))]
-    fn new(title: Option<String>, unit: &str, subtitle: Option<String>) -> Heatmap {
-        Heatmap {
-            counts: HeatMap::default(),
-            style: HeatMapStyle {
-                title,
-                value: subtitle.clone().filter(|text| text.len() < 40),
-                subtitle,
-                unit: unit.to_owned(),
-            },
-        }
+    #[pyo3(signature = (title=None, unit="ns", subtitle=None, value=None))]
+    fn new(title: Option<String>, unit: &str, subtitle: Option<String>, value: Option<String>) -> Heatmap {
+        let style = HeatMapStyle { title, value, subtitle, unit: unit.to_owned(), ..HeatMapStyle::default() };
+        Heatmap { counts: HeatMap::default(), style }
     }
 
     /// Counts a value n times at a time in ns. Digits after the decimal point are ignored. Values below zero are counted,
@@ -129,7 +122,7 @@ impl Heatmap {
     /// Supports copy and pickle.
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyType>, ConstructorArguments, State) {
         let Heatmap { counts, style } = &*slf.borrow();
-        let made = (style.title.clone(), style.unit.clone(), style.subtitle.clone());
+        let made = (style.title.clone(), style.unit.clone(), style.subtitle.clone(), style.value.clone());
         let cells = counts.cells().map(|Cell { column, row, count }| (column, row, count)).collect();
         (slf.get_type().unbind(), made, (cells, counts.times(), counts.below_zero()))
     }
@@ -153,7 +146,7 @@ fn check_name(path: &Path) -> PyResult<()> {
 impl Heatmap {
     fn picture(&self) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
-        let style = HeatMapStyle { subtitle: with_missing(self.style.subtitle.as_deref()), ..self.style.clone() };
+        let style = HeatMapStyle { partial: missing_in_run(None, &self.style.unit), ..self.style.clone() };
         draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }
 }

@@ -329,13 +329,8 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// complete. Tables and pictures that perf_prof makes have this text in a line or in the subtitle.
 #[pyfunction]
 fn missing() -> String {
-    shortfall().map(|shortfall| shortfall.reasons()).unwrap_or_default()
-}
-
-/// Returns what is missing in the current run; `None` if nothing is missing.
-pub fn shortfall() -> Option<Shortfall> {
-    let run = run()?;
-    Shortfall::of(&run.stats, Some(&run.context))
+    let shortfall = run().and_then(|run| Shortfall::of(&run.stats, Some(&run.context)));
+    shortfall.map(|shortfall| shortfall.reasons()).unwrap_or_default()
 }
 
 /// Returns the counts of a run so far.

@@ -85,6 +85,13 @@ pub struct ClockData {
     pub time: u64,
 }
 
+impl ClockData {
+    /// Returns the time of day, in ns since the Unix epoch, at a time of the records' clock.
+    pub fn time_of_day(&self, time: u64) -> i64 {
+        self.wall.wrapping_add(time).wrapping_sub(self.time) as i64
+    }
+}
+
 /// How the records are compressed (HEADER_COMPRESSED).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressed {

@@ -1,9 +1,9 @@
 //! Which events have frames of an interpreter: those whose samples a program can write.
 
 use anyhow::{Result, bail};
-use perf_prof_capture::{EventRequest, Sampling};
+use perf_prof_capture::{EventRequest, PerfEvent, Sampling};
 use perf_prof_events::derive::Derived;
-use perf_prof_format::{abi::*, tracefs::EventFormat};
+use perf_prof_format::{abi::*, spec::NamedEvent, tracefs::EventFormat};
 use perf_prof_in_kernel::strings::can_write_samples;
 use perf_prof_system::{output, procfs};
 
@@ -42,8 +42,8 @@ pub fn can_be_written_at(format: &EventFormat, request: &EventRequest) -> bool {
 pub fn written(request: &EventRequest) -> EventRequest {
     let mut request = request.clone();
     request.samples.sample_type |= PERF_SAMPLE_RAW;
-    let is_clock = request.event.kind == PERF_TYPE_SOFTWARE
-        && [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&request.event.config);
+    let PerfEvent { kind, config, .. } = request.event;
+    let is_clock = NamedEvent { kind, config }.is_clock();
     // The kernel refuses higher frequencies, but no periods.
     let most = procfs::perf_event_max_sample_rate().unwrap_or(u64::MAX);
     if let (Sampling::Frequency(frequency), true) = (request.sampling, is_clock)

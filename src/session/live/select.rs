@@ -9,10 +9,10 @@ use perf_prof_events::{
     event::{EventType, Format, InterpreterFrameUse, OtherFormat, RawData},
 };
 use perf_prof_format::{
-    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
+    abi::PERF_TYPE_SOFTWARE,
     record::SampleLayout,
     spec::{
-        Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, did_you_mean, handler_name, is_glob,
+        Attrs, EventKind, EventSpec, Grouping, NamedEvent, Probe, SpanSpec, Stack, did_you_mean, handler_name, is_glob,
         similar_names,
     },
     tracefs::EventFormat,
@@ -306,7 +306,7 @@ impl Selection {
 /// the same id. Clock events are not affected, because each of them has its own timer.
 fn is_software_counter(event: &Selected) -> bool {
     let PerfEvent { kind, config, .. } = event.request.event;
-    kind == PERF_TYPE_SOFTWARE && ![PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&config)
+    kind == PERF_TYPE_SOFTWARE && !NamedEvent { kind, config }.is_clock()
 }
 
 fn refuse_repeated_software_events(selected: &[Selected]) -> Result<()> {

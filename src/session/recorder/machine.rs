@@ -26,7 +26,7 @@ const NO_CLOCK: u32 = u32::MAX;
 pub fn features(command_line: &[String], clock: Clock, offset: Option<i64>) -> Features {
     let mut features = Features::default();
     let mut set = |feature: Feature<'_>| features.set(&feature);
-    set(Feature::Hostname(&read_trimmed("/proc/sys/kernel/hostname")));
+    set(Feature::Hostname(&topology::hostname()));
     set(Feature::OsRelease(&read_trimmed("/proc/sys/kernel/osrelease")));
     set(Feature::Version(concat!("perf-prof ", env!("CARGO_PKG_VERSION"))));
     set(Feature::Arch(std::env::consts::ARCH));

@@ -15,6 +15,7 @@ use perf_prof_recordings::{AttrFlag, ReadLimits, Recording};
 use perf_prof_system::{
     clock::{self, Clock, boot},
     output,
+    topology::hostname,
 };
 
 use super::binaries::data_file;
@@ -122,7 +123,7 @@ fn offset_by_end(recording: &Recording, path: &Path, (first, last): (u64, u64)) 
         return Some(Guess { offset: before_end(end), end: RecordingEnd::Stored });
     }
     let file = fs::metadata(data_file(path)).ok()?;
-    let was_recorded_here = features.hostname.as_ref().map(|name| *name == own_hostname());
+    let was_recorded_here = features.hostname.as_ref().map(|name| *name == hostname());
     let is_original = was_recorded_here != Some(false)
         && was_written_by_recorder(&file, (first, last), clock).unwrap_or(was_recorded_here == Some(true));
     if !is_original {
@@ -175,17 +176,13 @@ fn holds_samples(created: SystemTime, changed: SystemTime, (first, last): (u64, 
     Some(created <= first.saturating_add(drift) && changed >= last.saturating_sub(drift))
 }
 
-fn own_hostname() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
-}
-
 /// Returns a time, in ns since the Unix epoch, at or before which the recording was started. Returns `None` if another
 /// machine made the recording, or if the time is not known.
 ///
 /// For a recording without clock data, this is the time at which its file was created, but only if the recorder itself
 /// wrote this file.
 pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
-    if recording.features.hostname != Some(own_hostname()) {
+    if recording.features.hostname != Some(hostname()) {
         return Ok(None);
     }
     let times = recording.known_times()?;

@@ -17,7 +17,7 @@ const OWN_TERMS: [&str; 3] = ["period", "freq", "name"];
 /// Returns the source with this name. `option` is the text of the selector's first section.
 pub(super) fn source(name: &str, option: Option<&str>, machine: &dyn Machine) -> Result<Source, SourceError> {
     if let Some(NamedEvent { kind, config }) = named_event(name) {
-        let default = if counts_time(kind, config) { FREQUENCY } else { Sampling::Period(1) };
+        let default = if is_frequent(kind, config) { FREQUENCY } else { Sampling::Period(1) };
         let event = PerfEvent { kind, config, ..PerfEvent::default() };
         let mut source = Source::new(name, event, default);
         source.request.samples.sample_type = members(kind, config);
@@ -59,8 +59,8 @@ pub(super) fn source(name: &str, option: Option<&str>, machine: &dyn Machine) ->
 }
 
 /// Returns whether the event happens so often that sampling each occurrence would be too much.
-fn counts_time(kind: u32, config: u64) -> bool {
-    kind != PERF_TYPE_SOFTWARE || [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&config)
+fn is_frequent(kind: u32, config: u64) -> bool {
+    kind != PERF_TYPE_SOFTWARE || NamedEvent { kind, config }.is_clock()
 }
 
 /// Returns the members that samples of the event need to be useful.

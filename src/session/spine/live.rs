@@ -9,7 +9,7 @@ use perf_prof_events::{
         self, Derived, DerivingSink,
         source::{Scope, scope},
     },
-    event::{Cgroups, Context, EventType, Format, Processes, RunInterpreters, Sink, Stats, Targets},
+    event::{Cgroups, Context, EventType, Format, Processes, Provenance, RunInterpreters, Sink, Stats, Targets},
 };
 use perf_prof_format::{
     record::{EventIds, Source as _},
@@ -23,6 +23,7 @@ use perf_prof_system::{
     own_threads::OwnThread,
     perf,
     signals::{self, Signals},
+    topology::hostname,
     tracefs::Tracefs,
     workload::Workload,
 };
@@ -221,7 +222,7 @@ impl LiveSession {
         let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };
         let end_signal = (!matches!(ending, Ending::Source(_))).then_some(libc::SIGTERM);
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
-        let end = EventsEnd::at(context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime)));
+        let end = end(run_loop.source.off_at(), about);
         let recorded = finish_recording(&mut run_loop.source, ending, end.of_spans);
         let at_exit = run_loop.finish(ending, finish_as(ending, plan.face), &mut sink, end);
         print_shortcomings(about, plan.verbosity);
@@ -238,13 +239,21 @@ impl LiveSession {
     }
 }
 
+/// Notes when the events ended: at `off_at` in the time of day, or now.
+fn end(off_at: Option<i64>, About { context, stats, .. }: &About) -> EventsEnd {
+    let off_at = off_at.unwrap_or_else(clock::realtime);
+    stats.set_provenance(stats.provenance().until(off_at));
+    EventsEnd::at(context.time_of_realtime(off_at))
+}
+
 /// Begins the run of the programs in the kernel.
 fn begin(
     tables: &mut KernelTables,
     plan: &RunPlan,
     selected: &[Selected],
-    (capture, About { context, .. }): (&mut Capture, &About),
+    (capture, About { context, stats, .. }): (&mut Capture, &About),
 ) {
+    stats.set_provenance(Provenance::begins(hostname(), clock::realtime()));
     if let Some(in_kernel) = tables.interpreters() {
         let interpreters = Interpreters::new(Box::new(in_kernel.with_ids(kernel_target::id_offsets())));
         context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.live_python(), interpreters));

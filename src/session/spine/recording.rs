@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Result, bail};
 use perf_prof_events::{
     derive::{self, Derived},
-    event::{Context, EventType, FoundOffset, NamedSamples, Processes, RunInterpreters, Sink, SpansOf, Stats, Targets},
+    event::{
+        Context, EventType, FoundOffset, NamedSamples, Processes, Provenance, RunInterpreters, Sink, SpansOf, Stats,
+        Targets,
+    },
 };
 use perf_prof_format::{
     record::{OtherRecords, Source as _},
@@ -22,6 +25,7 @@ use super::{
     chosen::Armed,
     opened::{Receiver, Session, Source},
     outcome::{Closing, Delivered, Outcome, Replayed},
+    selected_times::SelectedTimes,
     slice::Slice,
 };
 use crate::{
@@ -46,6 +50,19 @@ use crate::{
         select::{self, Selected},
     },
 };
+
+/// Returns where and when the selected events of a recording happened. `first` is the time of its first sample, and `ended`
+/// its end.
+fn provenance(recording: &Recording, selection: &Selection, first: Option<u64>, ended: Option<u64>) -> Provenance {
+    let times = selection.times_within(first.zip(ended));
+    let length = |(first, last)| SelectedTimes::new(&selection.times).length_within(first, last);
+    Provenance {
+        host: recording.features.hostname.clone(),
+        // Without a clock in the recording, the time of day is a guess that takes long.
+        began: recording.features.clock.zip(times).map(|(clock, (first, _))| clock.time_of_day(first)),
+        duration: times.map(length),
+    }
+}
 
 /// An open recording with its selected events. Nothing has read its samples yet.
 pub struct ChosenRecording {
@@ -279,6 +296,7 @@ impl ChosenRecording {
         let times = recording.known_times()?;
         // The last record of the recording may be one of another task, and the recording may go on after its last record.
         let ended = recording.end().max(times.map(|(_, last)| last));
+        let provenance = provenance(&recording, &selection, times.map(|(first, _)| first), ended);
         let (is_part_selected, has_holes) = (!selection.times.is_empty(), !selection.holes.is_empty());
         let loss_reporting = slice.limit(&mut selection);
         let reading = (&recording, &selected, &selection);
@@ -314,6 +332,7 @@ impl ChosenRecording {
         if has_holes {
             stats.note_holes();
         }
+        stats.set_provenance(provenance);
         let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
             .with_limits(limits, stats.clone())
             .selecting(&input);

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use perf_prof_capture::{Count, CounterReading, Excluded};
-use perf_prof_format::abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE};
+use perf_prof_format::spec::NamedEvent;
 use perf_prof_system::usage::CpuTime;
 
 use super::metric::{self, Metric};
@@ -40,9 +40,8 @@ pub enum Unit {
 impl Event {
     /// Returns the unit of the event's counts.
     pub fn unit(&self) -> Unit {
-        let clocks = [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK];
-        let is_clock = self.kind == PERF_TYPE_SOFTWARE && clocks.contains(&self.config);
-        if is_clock { Unit::Nanoseconds } else { Unit::Times }
+        let Event { kind, config, .. } = *self;
+        if (NamedEvent { kind, config }).is_clock() { Unit::Nanoseconds } else { Unit::Times }
     }
 }
 

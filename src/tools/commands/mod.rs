@@ -4,6 +4,7 @@
 pub mod evlist;
 pub mod export;
 pub mod header;
+mod period;
 mod pprof;
 pub mod report;
 pub mod script_template;

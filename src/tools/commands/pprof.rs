@@ -17,7 +17,7 @@ use perf_prof_session::spine::ChosenRecording;
 use perf_prof_symbols::symbol::{AddressKind, Inline, Options, Srcline};
 use perf_prof_system::budget::Budget;
 
-use super::{script_text::names, task_names::TaskNames};
+use super::{period::PeriodUnit, script_text::names, task_names::TaskNames};
 
 /// Returns how addresses of a profile are resolved: with inlined functions, source files and lines.
 pub fn symbols() -> Options {
@@ -29,10 +29,11 @@ pub fn packing(path: &Path) -> Packing {
     if path.extension().is_some_and(|end| end == "gz") { Packing::Gzip } else { Packing::Plain }
 }
 
-/// The names of a recording's events, and the period if there is only one event.
+/// The names and units of a recording's events, and the period if there is only one event.
 #[derive(Clone, Debug)]
 pub struct SampledEvents {
     names: Vec<String>,
+    units: Vec<PeriodUnit>,
     /// The fixed period, if there is only one event and it has a fixed period.
     period: Option<i64>,
 }
@@ -45,7 +46,8 @@ impl SampledEvents {
             _ => None,
         };
         let period = period.and_then(|attr| i64::try_from(attr.sample_period).ok());
-        SampledEvents { names: attrs.into_iter().map(|attr| all[attr].clone()).collect(), period }
+        let units = PeriodUnit::of_events(chosen, &all);
+        SampledEvents { units, names: attrs.into_iter().map(|attr| all[attr].clone()).collect(), period }
     }
 }
 
@@ -68,8 +70,10 @@ pub struct SampledProfile {
 
 impl SampledProfile {
     pub fn new(events: &SampledEvents, budget: &Budget) -> SampledProfile {
-        let quantity = |name: &String| Quantity { name: name.clone(), unit: unit(name).to_owned() };
-        let mut profile = Profile::new(events.names.iter().map(quantity).collect(), Values::SamplesAndPeriods, budget);
+        let quantities = events.names.iter().zip(&events.units);
+        let quantity =
+            |(name, unit): (&String, &PeriodUnit)| Quantity { name: name.clone(), unit: unit.in_pprof().to_owned() };
+        let mut profile = Profile::new(quantities.map(quantity).collect(), Values::SamplesAndPeriods, budget);
         let keys = Keys { comm: profile.text("comm"), pid: profile.text("pid"), cpu: profile.text("cpu") };
         SampledProfile { profile, keys, period: events.period, times: None, task_names: TaskNames::default() }
     }
@@ -138,24 +142,5 @@ impl SampledProfile {
             comments: partial.map(|partial| format!("partial: {partial}")).into_iter().collect(),
         };
         self.profile.write(&about, packing, to)
-    }
-}
-
-/// Returns the unit of the periods of an event.
-fn unit(event: &str) -> &'static str {
-    match event.split(':').next() {
-        Some("cpu-clock" | "task-clock") => "nanoseconds",
-        _ => "count",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clocks_count_time() {
-        let units = ["cpu-clock", "task-clock:u", "cycles:u", "sched:sched_switch"].map(unit);
-        assert_eq!(units, ["nanoseconds", "nanoseconds", "count", "count"]);
     }
 }

@@ -113,7 +113,7 @@ impl Aggregator {
             }
             _ => groups.report(top, &self.unit).text(),
         };
-        match self.fed_by.shortfall() {
+        match self.fed_by.shortfall(groups.definition().value.as_deref()) {
             Some(shortfall) => format!("{text}\n{}", shortfall.note()),
             None => text,
         }
@@ -275,7 +275,7 @@ impl Aggregator {
     /// Jupyter shows this in a notebook.
     fn _repr_html_(&self) -> String {
         let groups = self.groups.lock();
-        let note = self.fed_by.shortfall().map(|shortfall| shortfall.note());
+        let note = self.fed_by.shortfall(groups.definition().value.as_deref()).map(|shortfall| shortfall.note());
         match groups.total() {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => {
                 let notes = groups.note_of_skipped().into_iter().chain(note).map(|note| note_html(&note));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use perf_prof_events::event::{Context, EventType, Format, Shortfall, Stats};
+use perf_prof_events::event::{Context, DURATION_FIELD, EventType, Format, Shortfall, Stats};
 use perf_prof_session::spine::About;
 use perf_prof_system::mutex::Mutex;
 
@@ -18,8 +18,7 @@ struct Fed {
     run: Weak<About>,
     /// The selectors of the events, as the user wrote them.
     selectors: Vec<String>,
-    /// True if any of the events is a span.
-    has_spans: bool,
+    events: Vec<EventType>,
 }
 
 impl FedBy {
@@ -27,15 +26,15 @@ impl FedBy {
     pub fn note(&self, run: &Arc<About>, event: &EventType) {
         let mut fed = self.0.lock();
         let before = fed.take().filter(|fed| Arc::ptr_eq(&fed.stats, &run.stats));
-        let (had_spans, mut selectors) = before.map_or((false, Vec::new()), |fed| (fed.has_spans, fed.selectors));
+        let (mut events, mut selectors) = before.map_or_else(Default::default, |fed| (fed.events, fed.selectors));
         let at = run.events.iter().position(|of| std::ptr::eq(of, event));
         let selector = at.and_then(|at| run.selectors.get(at).cloned()).unwrap_or_else(|| event.shown_name());
         if !selectors.contains(&selector) {
             selectors.push(selector);
         }
-        let has_spans = had_spans || matches!(event.format, Format::Span(_));
+        events.push(event.clone());
         let (stats, context) = (Arc::clone(&run.stats), Arc::downgrade(&run.context));
-        *fed = Some(Fed { stats, context, run: Arc::downgrade(run), selectors, has_spans });
+        *fed = Some(Fed { stats, context, run: Arc::downgrade(run), selectors, events });
     }
 
     fn fed(&self) -> Option<Fed> {
@@ -57,12 +56,23 @@ impl FedBy {
         self.fed().map_or_else(Vec::new, |fed| fed.selectors)
     }
 
-    /// Returns which events are missing in the table; `None` if none are missing.
-    pub fn shortfall(&self) -> Option<Shortfall> {
-        let Fed { stats, context, has_spans, .. } = self.fed()?;
-        match has_spans {
-            true => Shortfall::of(&stats, context.upgrade().as_deref()),
-            false => Shortfall::of_events(&stats),
+    /// Returns whether the values of a field are times in ns in all events of the table. A copy of a table knows this of
+    /// durations only.
+    pub fn is_time(&self, field: &str) -> bool {
+        field == DURATION_FIELD || self.fed().is_some_and(|fed| fed.events.iter().all(|event| event.is_time(field)))
+    }
+
+    /// Returns which events are missing in the table; `None` if none are missing. `value` is the field whose values the table
+    /// contains. If these are times, spans that had not ended are missing too, because they last longer.
+    pub fn shortfall(&self, value: Option<&str>) -> Option<Shortfall> {
+        let Fed { stats, context, events, .. } = self.fed()?;
+        let context = context.upgrade();
+        if !events.iter().any(|event| matches!(event.format, Format::Span(_))) {
+            Shortfall::of_events(&stats)
+        } else if value.is_some_and(|value| events.iter().any(|event| event.is_time(value))) {
+            Shortfall::of_sums(&stats, context.as_deref())
+        } else {
+            Shortfall::of(&stats, context.as_deref())
         }
     }
 }

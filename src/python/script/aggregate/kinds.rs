@@ -175,9 +175,14 @@ impl Stacks {
         subtitle: Option<String>,
         inverted: bool,
     ) -> PyResult<FlameGraph> {
-        let own = if this.as_super().groups().lock().definition().value.is_none() { "samples" } else { "" };
-        let name = count_name.unwrap_or(if own.is_empty() { this.as_super().unit() } else { own });
-        let mut graph = FlameGraph::new(title, colors, name, subtitle, inverted)?;
+        let value = this.as_super().groups().lock().definition().value.clone();
+        let unit = match value.as_deref() {
+            None => "samples",
+            Some(value) if this.as_super().fed_by().is_time(value) => "ns",
+            Some(_) => this.as_super().unit(),
+        };
+        let mut graph = FlameGraph::new(title, colors, count_name.unwrap_or(unit), subtitle, inverted)?;
+        graph.fed_by(this.as_super().fed_by().stats());
         graph.add_folded(&Stacks::folded(this))?;
         Ok(graph)
     }
@@ -194,7 +199,7 @@ impl Stacks {
             let profile = stacks_profile::packed(this.py(), this.as_super())?;
             return fs::write(&path, profile).map_err(|error| os_error(&error, &path));
         }
-        Stacks::flame_graph(this, None, None, None, None, false)?.save(path)
+        Stacks::flame_graph(this, None, None, None, None, false)?.save(path, None)
     }
 
     /// Jupyter shows this in a notebook: a flame graph.

@@ -44,11 +44,13 @@ impl Source {
     fn of(name: String, aggregator: &Aggregator) -> Source {
         let (table, fed_by) = (aggregator.groups().clone(), aggregator.fed_by());
         let selectors = fed_by.selectors().join(", ");
-        let help = match &table.lock().definition().filter {
+        let definition = table.lock().definition().clone();
+        let help = match &definition.filter {
             Some(filter) => format!("{selectors} where {filter}"),
             None => selectors,
         };
-        let (run, stats, is_partial) = (fed_by.run(), fed_by.stats(), fed_by.shortfall().is_some());
+        let is_partial = fed_by.shortfall(definition.value.as_deref()).is_some();
+        let (run, stats) = (fed_by.run(), fed_by.stats());
         Source { name, table, unit: aggregator.unit().to_owned(), help, run, stats, is_partial }
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use perf_prof_events::{
     aggregate::KeyPart,
-    event::{DURATION_FIELD, OTHERS, Shortfall},
+    event::{OTHERS, Shortfall},
     picture::{
         KERNEL_SUFFIX, PYTHON_SUFFIX,
         pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
@@ -24,11 +24,14 @@ const KERNEL_FILE: &str = "[kernel.kallsyms]";
 
 /// Returns the profile, compressed by gzip. Other threads of the script run meanwhile.
 pub fn packed(py: Python<'_>, of: &Aggregator) -> PyResult<Vec<u8>> {
-    let (table, shortfall) = (of.groups().clone(), of.fed_by().shortfall());
-    Ok(py.detach(|| profile(&table, shortfall.as_ref()))?)
+    let table = of.groups().clone();
+    let value = table.lock().definition().value.clone();
+    let shortfall = of.fed_by().shortfall(value.as_deref());
+    let unit = if value.is_some_and(|value| of.fed_by().is_time(&value)) { "nanoseconds" } else { "count" };
+    Ok(py.detach(|| profile(&table, unit, shortfall.as_ref()))?)
 }
 
-fn profile(table: &SharedGroups, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
+fn profile(table: &SharedGroups, unit: &str, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
     let (rows, others, names, value) = {
         // A thread of the script may fork. The fork lock keeps the forked child from inheriting a locked table.
         let _held = fork_lock::hold();
@@ -37,11 +40,7 @@ fn profile(table: &SharedGroups, shortfall: Option<&Shortfall>) -> io::Result<Ve
         let rows: Vec<_> = groups.iter().map(|(key, amount)| (key, amount.weight())).collect();
         (rows, groups.others().clone(), definition.keys.clone(), definition.value.clone())
     };
-    let quantity = match value {
-        None => Quantity { name: "samples".to_owned(), unit: "count".to_owned() },
-        Some(name) if name == DURATION_FIELD => Quantity { name, unit: "nanoseconds".to_owned() },
-        Some(name) => Quantity { name, unit: "count".to_owned() },
-    };
+    let quantity = Quantity { name: value.unwrap_or_else(|| "samples".to_owned()), unit: unit.to_owned() };
     // The profile needs no budget, because the table has a limit already and the profile is dropped after it was
     // written.
     let mut profile = Profile::new(vec![quantity], Values::Sums, &Budget::unlimited());

@@ -4,13 +4,13 @@ use std::{collections::HashMap, sync::Arc};
 
 use perf_prof_events::{
     aggregate::{Align, Definition, Entry, Kept, KeyPart, Largest, MAX_KEYS, Measure, Plan, Report},
-    event::EventType,
+    event::{DURATION_FIELD, EventType},
 };
 use perf_prof_system::mutex::Mutex;
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
-    types::{PyAnyMethods, PyDict, PyIterator, PyList, PyTuple},
+    types::{PyAnyMethods, PyDict, PyInt, PyIterator, PyList, PyString, PyTuple},
 };
 
 use super::{
@@ -89,11 +89,14 @@ impl Top {
     /// Returns the lines to print below the events. They say how many events had no room in memory, and what is missing
     /// in the run.
     fn notes(&self) -> Vec<String> {
-        let without_room = self.largest.lock().without_room();
+        let (without_room, value) = {
+            let largest = self.largest.lock();
+            (largest.without_room(), largest.definition().value.clone())
+        };
         let of_room = format!("({without_room} more events took more than their share of --buffer)");
         let missing = self
             .fed_by
-            .shortfall()
+            .shortfall(value.as_deref())
             .map(|shortfall| format!("(there may have been larger ones: {})", shortfall.reasons()));
         (without_room != 0).then_some(of_room).into_iter().chain(missing).collect()
     }
@@ -121,6 +124,43 @@ fn table(keep: &[String], value: &str, entries: &[Entry], notes: Vec<String>) ->
         cells.chain([entry.value.to_string()]).collect()
     };
     Report { columns, rows: entries.iter().map(row).collect(), notes }
+}
+
+/// Returns whether a field of a whole event is a time in ns.
+fn is_time(entry: &Entry, field: &str) -> bool {
+    matches!(&entry.kept, Kept::Event { event, .. } if event.is_time(field))
+}
+
+/// Shows columns of times in ms. `are_times` says which columns have times in ns.
+fn in_milliseconds(table: &mut Report, are_times: impl Iterator<Item = bool>) {
+    for (at, _) in are_times.enumerate().filter(|(_, is_time)| *is_time) {
+        table.columns[at].0.push_str(" ms");
+        for cell in table.rows.iter_mut().filter_map(|row| row.get_mut(at)) {
+            if let Ok(ns) = cell.parse::<i128>() {
+                *cell = format!("{:.3}", ns as f64 / 1e6);
+            }
+        }
+    }
+}
+
+/// The maximum length of the fields of an event in a notebook, in characters.
+const SHORT: usize = 160;
+
+/// Returns the event's own fields that are numbers or texts, without `value`, which has its own column. The begin and the end of
+/// a span are whole events, and would fill the page.
+fn short_fields(event: &Bound<'_, PyAny>, value: &str) -> PyResult<String> {
+    let fields = event.call_method0("to_dict")?.cast_into::<PyDict>()?;
+    let own = fields.iter().filter_map(|(name, field)| {
+        let name = name.to_string();
+        let is_shown = !name.starts_with('_') && !name.starts_with("common_") && name != value;
+        let is_short = field.is_instance_of::<PyString>() || field.is_instance_of::<PyInt>();
+        (is_shown && is_short).then(|| format!("{name}={field}"))
+    });
+    let text = own.collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(SHORT) {
+        Some((end, _)) => Ok(format!("{}…", &text[..end])),
+        None => Ok(text),
+    }
 }
 
 #[pymethods]
@@ -198,24 +238,30 @@ impl Top {
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let (keep, entries) = (self.keep(), self.entries());
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
+        let is_time = value == DURATION_FIELD || entries.iter().any(|entry| is_time(entry, &value));
         if !keep.is_empty() {
-            return Ok(table(&keep, &value, &entries, self.notes()).html());
+            let mut table = table(&keep, &value, &entries, self.notes());
+            let kept_times = keep.iter().map(|name| name == DURATION_FIELD || is_time && *name == value);
+            in_milliseconds(&mut table, kept_times.chain([is_time]));
+            if keep.contains(&value) {
+                // The value has a column already.
+                table.columns.pop();
+                table.rows.iter_mut().for_each(|row| drop(row.pop()));
+            }
+            return Ok(table.html());
         }
         let row = |entry: &Entry| -> PyResult<Vec<String>> {
             let event = item(py, &entry.kept)?;
             let text = |name: &str| PyResult::Ok(event.getattr(name)?.str()?.to_string_lossy().into_owned());
-            let fields = event.call_method0("to_dict")?.cast_into::<PyDict>()?;
-            let own = fields.iter().filter(|(name, _)| {
-                let name = name.to_string();
-                !name.starts_with('_') && !name.starts_with("common_")
-            });
-            let own: Vec<String> = own.map(|(name, value)| format!("{name}={value}")).collect();
-            Ok(vec![text("_event")?, text("_comm")?, text("_tid")?, own.join(" "), entry.value.to_string()])
+            let fields = short_fields(&event, &value)?;
+            Ok(vec![text("_event")?, text("_comm")?, text("_tid")?, fields, entry.value.to_string()])
         };
         let left = ["event", "comm", "tid", "fields"].map(|name| (name.to_owned(), Align::Left));
-        let columns = left.into_iter().chain([(value, Align::Right)]).collect();
+        let columns = left.into_iter().chain([(value.clone(), Align::Right)]).collect();
         let rows = entries.iter().map(row).collect::<PyResult<_>>()?;
-        Ok(Report { columns, rows, notes: self.notes() }.html())
+        let mut table = Report { columns, rows, notes: self.notes() };
+        in_milliseconds(&mut table, [false; 4].into_iter().chain([is_time]));
+        Ok(table.html())
     }
 
     /// How many events had no room in memory (--buffer), although fewer than n are kept. They have the smallest values.

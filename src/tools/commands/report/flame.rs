@@ -8,11 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use chrono::{DateTime, Local};
-use perf_prof_events::picture::{FlameGraphStyle, StackDifference, Stacks, draw, draw_difference};
-use perf_prof_recordings::Recording;
+use perf_prof_events::{
+    event::Shares,
+    picture::{EventWeights, FlameGraphStyle, StackDifference, Stacks, draw, draw_difference, draw_events},
+};
 
-use super::{Added, Before, Missing};
+use super::{super::period::PeriodUnit, Added, Before, Missing};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -22,44 +23,27 @@ pub struct FlamePlan {
     pub path: PathBuf,
 }
 
-/// What the title and the subtitle of a flame graph say about its recording.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Recorded {
-    hostname: Option<String>,
-    /// The local date and time of the first sample.
-    began: Option<String>,
-    /// The time from the first to the last sample, in ns.
-    duration: Option<u64>,
-}
-
-impl Recorded {
-    pub(super) fn of(recording: &Recording) -> Recorded {
-        let features = &recording.features;
-        let began = features.clock.zip(features.sample_time).map(|(clock, (first, _))| {
-            let wall = clock.wall.wrapping_add(first).wrapping_sub(clock.time);
-            DateTime::from_timestamp_nanos(wall as i64).with_timezone(&Local).format("%F %T").to_string()
-        });
-        let duration = features.sample_time.map(|(first, last)| last.saturating_sub(first));
-        Recorded { hostname: features.hostname.clone(), began, duration }
+/// Returns the unit in which a flame graph shows weights, and the number by which weights are divided.
+fn shown(unit: &PeriodUnit) -> (String, u64) {
+    match unit {
+        PeriodUnit::Nanoseconds => ("us".to_owned(), 1000),
+        PeriodUnit::Occurrences(name) => (name.clone(), 1),
     }
 }
 
-/// Returns the unit of the events' weights, and the number by which weights are divided.
-fn unit(events: &[String]) -> (String, u64) {
-    let [event] = events else { return ("periods".to_owned(), 1) };
-    match event.split(':').next().unwrap_or_default() {
-        "cpu-clock" | "task-clock" => ("us".to_owned(), 1000),
-        // A tracepoint, for which the graph shows numbers of events.
-        name if event.len() > name.len() && event[name.len() + 1..].contains('_') => ("events".to_owned(), 1),
-        name => (name.to_owned(), 1),
-    }
+/// Returns the weights of the events that have any.
+fn weights(added: &Added) -> Vec<EventWeights> {
+    let events = added.names.iter().zip(&added.units).zip(&added.sums.shares);
+    let weights = events.filter(|(_, shares)| shares.total() != 0).map(|((name, unit), shares)| {
+        let (count_name, divisor) = shown(unit);
+        EventWeights { name: name.clone(), total: shares.total(), count_name, divisor }
+    });
+    weights.collect()
 }
 
-/// Returns a number in groups of three digits, for example `1,234,567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(",")
+/// Returns the unit of all events. `None` if their units differ.
+fn common_unit(units: &[PeriodUnit]) -> Option<&PeriodUnit> {
+    units.first().filter(|first| units.iter().all(|unit| unit == *first))
 }
 
 impl FlamePlan {
@@ -72,7 +56,8 @@ impl FlamePlan {
 
     fn try_write(&self, after: &Added, stacks: &Stacks, before: Option<(&Before, &Added)>) -> Result<()> {
         let is_text = self.path.extension().and_then(OsStr::to_str) == Some("folded");
-        let (count_name, divisor) = unit(&after.names);
+        let common = common_unit(&after.units);
+        let (count_name, divisor) = common.map_or_else(|| ("periods".to_owned(), 1), shown);
         let style = |subtitle| FlameGraphStyle {
             title: Some(title(after)),
             count_name: count_name.clone(),
@@ -83,7 +68,10 @@ impl FlamePlan {
         let mut to = BufWriter::new(File::create(&self.path)?);
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
-            None => draw(stacks, &style(subtitle(after, stacks.total(), (&count_name, divisor))), &mut to)?,
+            None if common.is_none() => {
+                draw_events(stacks, &weights(after), &style(subtitle(after)), &mut to)?;
+            }
+            None => draw(stacks, &style(subtitle(after)), &mut to)?,
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
                 let difference = StackDifference::new(stacks_before, stacks);
@@ -100,21 +88,25 @@ impl FlamePlan {
     }
 }
 
+/// The maximum length of the events' names in a title, in characters. A longer title would run into the button for the search.
+const TITLE: usize = 60;
+
 /// Returns the title: the names of the events, the host and the date.
-fn title(Added { names, recorded, .. }: &Added) -> String {
-    let host = recorded.hostname.iter().map(|host| format!(" on {host}"));
-    let began = recorded.began.iter().map(|began| format!(", {began}"));
-    [names.join(", ")].into_iter().chain(host).chain(began).collect()
+fn title(Added { names, sums, .. }: &Added) -> String {
+    let events = Some(names.join(", ")).filter(|text| names.len() < 2 || text.chars().count() <= TITLE);
+    let events = events.unwrap_or_else(|| format!("{} events", names.len()));
+    let host = sums.provenance.host.iter().map(|host| format!(" on {host}"));
+    let began = sums.provenance.date().into_iter().map(|began| format!(", {began}"));
+    [events].into_iter().chain(host).chain(began).collect()
 }
 
 /// Returns the subtitle: the total, the duration of the recording, and whether events are missing.
-fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor): (&str, u64)) -> String {
-    let total = match divisor {
-        1 => format!("{} {unit}", grouped(total)),
-        _ => format!("{:.3} ms of CPU time", total as f64 / 1e6),
-    };
-    let within = recorded.duration.map(|ns| format!(" in {:.3} s", ns as f64 / 1e9));
-    [Some(total), within, Some(partial(*missing))].into_iter().flatten().collect()
+fn subtitle(Added { missing, units, sums, .. }: &Added) -> String {
+    let total = sums.shares.iter().map(Shares::total).sum();
+    // A sum of different things means nothing. Each event shows its own in its box.
+    let apart = || format!("{} events, each with the same width,", units.len());
+    let total = common_unit(units).map_or_else(apart, |unit| unit.sum(total));
+    total + &sums.provenance.within() + &partial(*missing)
 }
 
 /// Returns the end of the subtitle, which says why events are missing. Empty if none are missing.

@@ -3,7 +3,7 @@
 use perf_prof_events::event::{Caller, CallerSums, GroupKey, Line, Shares};
 use serde_json::json;
 
-use super::ReportPlan;
+use super::{super::period::PeriodUnit, ReportPlan};
 
 /// Returns the keys of a line as members of a JSON object.
 pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<String, serde_json::Value> {
@@ -20,7 +20,7 @@ pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<Strin
 }
 
 /// Returns the JSON object of an event with the lines of its table.
-pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value {
+pub(super) fn of_event(plan: &ReportPlan, name: &str, unit: &PeriodUnit, shares: &Shares) -> serde_json::Value {
     fn callers(of: &[Caller]) -> Vec<serde_json::Value> {
         let caller = |it: &Caller| json!({ "name": it.name, "period": it.weight, "callers": callers(&it.callers) });
         of.iter().map(caller).collect()
@@ -37,7 +37,13 @@ pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_
         serde_json::Value::Object(object)
     };
     let lines: Vec<_> = shares.lines().iter().map(line).collect();
-    let mut object = json!({ "name": name, "samples": shares.samples(), "period": shares.total(), "lines": lines });
+    let mut object = json!({
+        "name": name,
+        "samples": shares.samples(),
+        "period": shares.total(),
+        "unit": unit.name(),
+        "lines": lines
+    });
     if shares.others() != 0 {
         object["others"] = json!(shares.others());
     }

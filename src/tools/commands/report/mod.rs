@@ -17,13 +17,13 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-pub use flame::{FlamePlan, grouped};
+pub use flame::FlamePlan;
 use perf_prof_events::{
     event::{
-        AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Sample, Shares,
-        Stop, cgroup_text, frame_label, frames, sampled_function,
+        AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Provenance,
+        Sample, Shares, Stop, cgroup_text, frame_label, frames, sampled_function,
     },
-    picture::{Label, Stacks},
+    picture::{Label, Stacks, grouped},
 };
 use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
@@ -38,6 +38,7 @@ use perf_prof_system::{
 };
 
 use super::{
+    period::PeriodUnit,
     pprof::{self, SampledEvents, SampledProfile},
     script_text::names,
     task_names::TaskNames,
@@ -136,8 +137,9 @@ fn show(plan: &ReportPlan, before: Option<&Added>, after: &Added) -> Result<()> 
             }
         }
         (Form::Json, None) => {
+            let events = names.iter().zip(&after.units).zip(&sums.shares);
             let events: Vec<_> =
-                names.iter().zip(&sums.shares).map(|(name, shares)| json::of_event(plan, name, shares)).collect();
+                events.map(|((name, unit), shares)| json::of_event(plan, name, unit, shares)).collect();
             let json = serde_json::to_string_pretty(
                 &json!({ "partial": after.missing.any(), "lost": after.missing.lost, "events": events }),
             )?;
@@ -152,13 +154,15 @@ struct Reading {
     recording: ChosenRecording,
     /// The name of each event.
     names: Vec<String>,
+    /// What the periods of each event count.
+    units: Vec<PeriodUnit>,
 }
 
 /// The samples of a recording, added up.
 struct Added {
     /// The name of each event.
     names: Vec<String>,
-    recorded: flame::Recorded,
+    units: Vec<PeriodUnit>,
     sums: Sums,
     status: ExitStatus,
     missing: Missing,
@@ -248,18 +252,19 @@ impl Reading {
         }
         let all = names(&recording);
         let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
-        Ok(Reading { recording, names })
+        let units = PeriodUnit::of_events(&recording, &all);
+        Ok(Reading { recording, names, units })
     }
 
     fn add_up(self, plan: &ReportPlan, roots: Roots) -> Result<Added> {
-        let Reading { recording, names } = self;
-        let recorded = flame::Recorded::of(recording.recording());
+        let Reading { recording, names, units } = self;
         let events = SampledEvents::of(&recording);
         let delivered = recording.deliver(|about| {
             let budget = about.context.budget();
             Ok(Sums {
                 types: about.events.clone(),
                 context: about.context.clone(),
+                provenance: about.stats.provenance(),
                 shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers, budget)).collect(),
                 stacks: plan.flame.is_some().then(|| Stacks::within(budget)),
                 profile: plan.pprof.is_some().then(|| SampledProfile::new(&events, budget)),
@@ -284,7 +289,7 @@ impl Reading {
                 sums.cut_stacks
             ));
         }
-        Ok(Added { names, recorded, sums, status, missing })
+        Ok(Added { names, units, sums, status, missing })
     }
 }
 
@@ -292,6 +297,7 @@ impl Reading {
 struct Sums {
     types: Vec<EventType>,
     context: Arc<Context>,
+    provenance: Provenance,
     shares: Vec<Shares>,
     stacks: Option<Stacks>,
     profile: Option<SampledProfile>,

@@ -1,0 +1,61 @@
+//! Where and when the events of a run happened. Pictures say it.
+
+use chrono::{DateTime, Local};
+
+/// Where and when the events of a run happened, as far as this is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The name of the machine.
+    pub host: Option<String>,
+    /// The time at which the run started, or of the first event, in ns since the Unix epoch.
+    pub began: Option<i64>,
+    /// The duration in ns.
+    pub duration: Option<u64>,
+}
+
+impl Provenance {
+    /// Returns the provenance of a live run that begins.
+    pub fn begins(host: String, began: i64) -> Provenance {
+        Provenance { host: Some(host), began: Some(began), duration: None }
+    }
+
+    /// Returns the provenance of a run that ended at a time of day.
+    pub fn until(self, end: i64) -> Provenance {
+        let duration = self.began.and_then(|began| u64::try_from(end - began).ok());
+        Provenance { duration, ..self }
+    }
+
+    /// Returns the local date and time of the start, to the second.
+    pub fn date(&self) -> Option<String> {
+        let began = DateTime::from_timestamp_nanos(self.began?).with_timezone(&Local);
+        Some(began.format("%F %T").to_string())
+    }
+
+    /// Returns the duration as the end of a sentence: ` in 6.331 s`. Empty if it is not known.
+    pub fn within(&self) -> String {
+        self.duration.map_or_else(String::new, |ns| format!(" in {:.3} s", ns as f64 / 1e9))
+    }
+
+    /// Returns the machine and the date: `web1, 2026-11-27 18:51:57`. `None` if neither is known.
+    pub fn place(&self) -> Option<String> {
+        let known: Vec<String> = self.host.clone().into_iter().chain(self.date()).collect();
+        (!known.is_empty()).then(|| known.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut run = Provenance::default();
+        assert_eq!((run.within(), run.place()), (String::new(), None));
+        run.duration = Some(6_331_400_000);
+        run.host = Some("web1".into());
+        assert_eq!((run.within(), run.place()), (" in 6.331 s".into(), Some("web1".into())));
+        run.began = Some(1_000_000_000_000_000_000);
+        let place = run.place().unwrap();
+        assert!(place.starts_with("web1, 2001-09-0") && place.ends_with(":40"), "{place}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Draws the stacks of several events as one flame graph. Their weights have different units, such as nanoseconds and calls, and a
+//! sum of them would mean nothing. So each event gets the same width, and its boxes show its own unit and shares.
+
+use std::io::Write;
+
+use super::{DrawError, FlameGraphStyle, Label, Stacks, flame_graph::draw_weighted, quantity::grouped};
+
+/// The weights of an event, whose name is the outermost frame of its stacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventWeights {
+    /// The event's name.
+    pub name: String,
+    /// The sum of its weights.
+    pub total: u64,
+    /// The unit of its weights, for example `us`.
+    pub count_name: String,
+    /// Weights are divided by this number before they are shown. 0 stands for 1.
+    pub divisor: u64,
+}
+
+/// Writes the flame graph to `to` as an SVG. `count_name` and `divisor` of `look` are not used.
+pub fn draw_events(
+    stacks: &Stacks,
+    events: &[EventWeights],
+    look: &FlameGraphStyle,
+    mut to: impl Write,
+) -> Result<(), DrawError> {
+    let mut parts = parts(events);
+    let lines = scaled(stacks.lines(), &mut parts);
+    let mut svg = Vec::new();
+    draw_weighted(stacks, lines, &FlameGraphStyle { divisor: 1, ..look.clone() }, &mut svg)?;
+    Ok(to.write_all(with_own_weights(&String::from_utf8_lossy(&svg), &parts).as_bytes())?)
+}
+
+/// The part of the picture that belongs to an event.
+struct Part<'a> {
+    event: &'a EventWeights,
+    /// The outermost frame.
+    root: String,
+    /// The weights are multiplied by this number, so that all parts have about the same width.
+    factor: u64,
+    /// The left and the right edge, in weights of the picture.
+    edges: Option<(u64, u64)>,
+}
+
+fn parts(events: &[EventWeights]) -> Vec<Part<'_>> {
+    let largest = events.iter().map(|event| event.total).max().unwrap_or(0).max(1);
+    // The factors are whole numbers, so that the weights of an event are found again exactly. With 1000 for the largest sum, the
+    // widths differ by less than a thousandth. The sum of all weights has to fit into a u64, so the largest ones stay as they are.
+    let scale = (u64::MAX / (events.len() as u64 + 1) / largest).min(1000);
+    let parts = events.iter().map(|event| {
+        let EventWeights { name, total, .. } = event;
+        let factor = (largest.saturating_mul(scale) / total.max(&1)).max(1);
+        Part { event, root: Label::Name(name).text(), factor, edges: None }
+    });
+    parts.collect()
+}
+
+/// Multiplies the weights of folded lines by the factors of their parts, and notes the edges of the parts.
+fn scaled(lines: Vec<String>, parts: &mut [Part<'_>]) -> Vec<String> {
+    let mut end = 0u64;
+    let mut scale = |line: String| {
+        let (stack, weight) = line.rsplit_once(' ')?;
+        let root = stack.split(';').next()?;
+        let part = parts.iter_mut().find(|part| part.root == root)?;
+        let weight = weight.parse::<u64>().ok()?.saturating_mul(part.factor);
+        let begin = end;
+        end = end.saturating_add(weight);
+        part.edges = Some((part.edges.map_or(begin, |(first, _)| first), end));
+        Some(format!("{stack} {weight}"))
+    };
+    lines.into_iter().filter_map(&mut scale).collect()
+}
+
+/// Replaces the number, the unit and the share in the title of each box.
+fn with_own_weights(svg: &str, parts: &[Part<'_>]) -> String {
+    let mut texts = svg.split("<title>");
+    let mut shown = texts.next().unwrap_or_default().to_owned();
+    for text in texts {
+        shown.push_str("<title>");
+        shown.push_str(&own_title(text, parts).unwrap_or_else(|| text.to_owned()));
+    }
+    shown
+}
+
+/// Returns the text with another title. It begins with the title, and the rest has the place and the width of the box.
+fn own_title(text: &str, parts: &[Part<'_>]) -> Option<String> {
+    let (title, rest) = text.split_once("</title>")?;
+    let (name, _) = title.rsplit_once(" (")?;
+    let number = |attribute: &str| -> Option<u64> {
+        rest.split_once(&format!(" {attribute}=\""))?.1.split_once('"')?.0.parse().ok()
+    };
+    let (place, width) = (number("fg:x")?, number("fg:w")?);
+    let part = parts.iter().find(|part| part.edges.is_some_and(|(begin, end)| begin <= place && place + width <= end));
+    let Some(Part { event, factor, .. }) = part else {
+        let drawn = parts.iter().filter(|part| part.edges.is_some()).count();
+        return Some(format!("{name} ({drawn} events, 100%)</title>{rest}"));
+    };
+    let weight = width / factor;
+    let share = 100.0 * weight as f64 / event.total.max(1) as f64;
+    let count = grouped((weight as f64 / event.divisor.max(1) as f64).round() as u64);
+    Some(format!("{name} ({count} {}, {share:.2}%)</title>{rest}", event.count_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::stacks::stacks;
+
+    /// Returns the titles and the widths of all boxes, in percent of the picture.
+    fn boxes(of: &[(&str, u64)], events: &[(&str, u64, &str, u64)]) -> Vec<(String, f64)> {
+        let weights = |&(name, total, unit, divisor): &(&str, u64, &str, u64)| EventWeights {
+            name: name.to_owned(),
+            total,
+            count_name: unit.to_owned(),
+            divisor,
+        };
+        let mut svg = Vec::new();
+        let events: Vec<_> = events.iter().map(weights).collect();
+        draw_events(&stacks(of), &events, &FlameGraphStyle::default(), &mut svg).unwrap();
+        let svg = String::from_utf8(svg).unwrap();
+        let boxes = svg.split("<title>").skip(1).map(|text| {
+            let (title, rest) = text.split_once("</title>").unwrap();
+            let width = rest.split_once(" width=\"").unwrap().1.split_once("%\"").unwrap().0;
+            (title.to_owned(), width.parse().unwrap())
+        });
+        boxes.collect()
+    }
+
+    #[test]
+    fn events_of_different_units_have_equal_widths_and_their_own_weights() {
+        let of = [("cpu-clock/ls/f", 9_000_000_000), ("cpu-clock/ls", 1_000_000_007), ("a: b/ls/f", 2), ("a: b/sh", 1)];
+        let all =
+            boxes(&of, &[("cpu-clock", 10_000_000_007, "us", 1000), ("a: b", 3, "events", 1), ("none", 0, "x", 1)]);
+        let mut titles: Vec<&str> = all.iter().map(|(title, _)| title.as_str()).collect();
+        titles.sort_unstable();
+        expect_test::expect![[r#"
+            a: b (3 events, 100.00%)
+            all (2 events, 100%)
+            cpu-clock (10,000,000 us, 100.00%)
+            f (2 events, 66.67%)
+            f (9,000,000 us, 90.00%)
+            ls (10,000,000 us, 100.00%)
+            ls (2 events, 66.67%)
+            sh (1 events, 33.33%)"#]]
+        .assert_eq(&titles.join("\n"));
+        let width = |name: &str| all.iter().find(|(title, _)| title.starts_with(name)).unwrap().1;
+        assert!((width("cpu-clock") - width("a: b")).abs() < 0.1, "{all:?}");
+    }
+
+    #[test]
+    fn the_largest_weights_do_not_overflow() {
+        let of = [("a/f", u64::MAX - 10), ("b/f", 10)];
+        let all = boxes(&of, &[("a", u64::MAX - 10, "ns", 1), ("b", 10, "calls", 1)]);
+        assert!(all.iter().any(|(title, _)| title.starts_with("a (18,446,744,073,709,551,")), "{all:?}");
+    }
+}

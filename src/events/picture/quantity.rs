@@ -1,0 +1,55 @@
+//! Numbers with their units, as pictures and tables show them.
+
+use super::printable;
+
+/// Returns a number in groups of three digits, for example `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// Returns a sum of weights as text. A time is shown in the unit that fits it best: `1.042 s`.
+pub fn weight_text(weight: u64, unit: &str) -> String {
+    match unit {
+        "ns" | "us" | "ms" | "s" => amount(weight, unit),
+        _ => format!("{} {}", grouped(weight), printable(unit)),
+    }
+}
+
+/// Returns a value with its unit. A time is shown in the unit that fits it best.
+pub(super) fn amount(value: u64, unit: &str) -> String {
+    let ns = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return format!("{value} {unit}"),
+    };
+    duration(value.saturating_mul(ns))
+}
+
+/// Returns a time in the largest unit in which it is at least 1, with up to three digits after the point.
+pub(super) fn duration(ns: u64) -> String {
+    let (unit, factor) = match ns {
+        0 => return "0".to_owned(),
+        1..1_000 => ("ns", 1.0),
+        1_000..1_000_000 => ("us", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    let number = format!("{:.3}", ns as f64 / factor);
+    format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_times_are_shown_in_the_unit_that_fits_them() {
+        let texts =
+            [("ns", 2_018_036_056), ("us", 1500), ("samples", 1_234_567)].map(|(unit, sum)| weight_text(sum, unit));
+        assert_eq!(texts, ["2.018 s", "1.5 ms", "1,234,567 samples"]);
+    }
+}
