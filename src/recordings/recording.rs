@@ -334,6 +334,11 @@ impl Recording {
         self.blocks.end
     }
 
+    /// Returns the times before the end in which the events were off. Only files of `perf-prof record` say them.
+    pub fn off_times(&self) -> &[(u64, u64)] {
+        &self.blocks.off
+    }
+
     /// Returns the latest time that a sample can have. `None` if it is not known: only files of `perf-prof record` say it.
     pub fn last_possible_time(&self) -> Option<u64> {
         let end = self.end()?;

@@ -188,7 +188,8 @@ impl Replay {
         // A quarter of the allowed memory is for records that are read ahead, and a quarter for the decompressors. The
         // rest is for records that overlap in time.
         let share = limit.bytes() / 4;
-        let holes: Vec<_> = context.selection.holes.iter().map(|&hole| Gap::of_hole(hole)).collect();
+        let holes = context.selection.holes.iter().chain(recording.off_times());
+        let holes: Vec<_> = holes.map(|&hole| Gap::of_hole(hole)).collect();
         let opener = StreamOpener {
             before: u32::from(context.selection.gaps == Gaps::Marked),
             context,

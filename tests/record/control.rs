@@ -5,11 +5,16 @@ use std::{
     io::{Read, Write},
     os::fd::AsRawFd,
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use crate::harness::{
+    counting::objects,
     machine::{Need, needs},
     recorder::{CALL, await_events, command, ended, finished, record_calls, waiting_generator},
+    run::{perf_prof, said as said_by, stdout},
+    wait,
 };
 
 /// Sends a command and waits for the answer.
@@ -60,6 +65,51 @@ fn events_are_turned_on_and_off_through_named_pipes() {
         let script = recorded.perf(&["script", "-F", "pid"]);
         let of = |pid: u32| script.lines().filter(|line| line.trim() == pid.to_string()).count();
         assert_eq!([before, during, after].map(of), [0, 100, 0], "{}", recorded.said);
+    }
+}
+
+/// A shell reads lines one byte after another. It waits for the second line when the events are turned off.
+#[test]
+fn no_span_goes_on_over_a_time_in_which_events_were_off() {
+    needs([Need::Tracefs]);
+    const OFF: Duration = Duration::from_millis(400);
+    for threads in [&[][..], &["--threads"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = fifos(&dir);
+        let place = format!("fifo:{},{}", paths[0].display(), paths[1].display());
+        let mut shell = Command::new("sh");
+        let mut reader = shell.args(["-c", "read a; read b; read c"]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = reader.id().to_string();
+        let mut input = reader.stdin.take().unwrap();
+        let call = || std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+        let waits = || call().starts_with(&format!("{} ", libc::SYS_read));
+        wait::until("the shell waits in read()", waits);
+        let args = [&["-e", "syscall", "-p", &pid, "--control", &place][..], threads].concat();
+        let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
+        let [mut control, mut ack] = paths.map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
+        ask(&mut control, &mut ack, "ping\n");
+        input.write_all(b"a\n").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        wait::until("the shell waits in read() again", waits);
+        ask(&mut control, &mut ack, "disable\n");
+        thread::sleep(OFF);
+        ask(&mut control, &mut ack, "enable\n");
+        input.write_all(b"b\n").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        ask(&mut control, &mut ack, "stop\n");
+        let recorded = ended(dir, recorder);
+        assert_eq!(recorded.status, 0, "{}", recorded.said);
+        drop(input);
+        reader.wait().unwrap();
+        let path = recorded.dir.path().join("perf.data");
+        let output =
+            perf_prof(&["top", "syscall/name=read/", "--by", "name", "--json", "--input"]).arg(&path).output().unwrap();
+        let total = objects(&stdout(&output)).pop().unwrap();
+        let (max, missing) = (total["rows"][0]["max"].as_u64().unwrap(), total["missing_time"].as_u64().unwrap());
+        assert!(u128::from(max) < OFF.as_nanos() && u128::from(missing) >= OFF.as_nanos(), "{total}");
+        assert_eq!((&total["partial"], &total["missing"]), (&true.into(), &1.into()), "{total}");
+        let told = "1 of 4 spans: they were open when the events were turned off\n";
+        assert!(said_by(&output).contains(told), "{}", said_by(&output));
     }
 }
 

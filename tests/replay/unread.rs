@@ -38,8 +38,8 @@ fn replayed(recording: Recording, times: &[(u64, u64)]) -> (Vec<u64>, Vec<(u64, 
     let (mut samples, mut marks) = (Vec::new(), Vec::new());
     while let Wait::Batch(Batch::Sorted(sorted)) = patiently(&mut replay) {
         for (at, (ring, record)) in sorted.records.iter().zip(sorted.in_order()) {
-            match RingRoom::of_record(record) {
-                Some(room) if ring == RingRoom::IN_REPLAY => marks.push((at.time, room)),
+            match RingRoom::in_replay(record).filter(|_| ring == RingRoom::IN_REPLAY) {
+                Some((room, time)) => marks.push((time, room)),
                 _ if record_type(record) == PERF_RECORD_SAMPLE => samples.push(at.time),
                 _ => {}
             }

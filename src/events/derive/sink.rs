@@ -86,10 +86,6 @@ impl Derivations {
         self.each().for_each(|derivation| derivation.loss_begins());
     }
 
-    fn loss_averted(&mut self) {
-        self.each().for_each(|derivation| derivation.lost(0, 0));
-    }
-
     fn deliver_missing(&mut self, program: &mut dyn Deliver) {
         for Started { event, derivation, .. } in &mut self.0 {
             derivation.take_missing(&mut |record| program.missing(*event, record));
@@ -297,8 +293,8 @@ impl Deliver for DerivingSink<'_> {
         Flow::Continue(())
     }
 
-    fn loss_averted(&mut self) -> Flow {
-        self.derivations.loss_averted();
+    fn loss_is_over(&mut self, time: u64) -> Flow {
+        self.derivations.lost(0, time);
         Flow::Continue(())
     }
 
@@ -376,9 +372,9 @@ impl Deliver for Deriving<'_> {
         self.program.loss_begins()
     }
 
-    fn loss_averted(&mut self) -> Flow {
-        self.derivations.loss_averted();
-        self.program.loss_averted()
+    fn loss_is_over(&mut self, time: u64) -> Flow {
+        self.derivations.lost(0, time);
+        self.program.loss_is_over(time)
     }
 
     fn task_exited(&mut self, tid: i32, time: u64) {

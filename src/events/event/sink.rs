@@ -33,9 +33,10 @@ pub trait Deliver {
     fn loss_begins(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.loss_begins())
     }
-    /// Withdraws the last [`Deliver::loss_begins`]: the ring was only nearly full, and no event was lost.
-    fn loss_averted(&mut self) -> Flow {
-        self.inner().map_or(Flow::Continue(()), |inner| inner.loss_averted())
+    /// Ends the last [`Deliver::loss_begins`] without a report: the ring was only nearly full, or the events up to `time` are
+    /// not in a recording. `time` is 0 in live runs.
+    fn loss_is_over(&mut self, time: u64) -> Flow {
+        self.inner().map_or(Flow::Continue(()), |inner| inner.loss_is_over(time))
     }
     /// Reports that events were lost between the times `start` and `end`. Both times are 0 if events are not delivered in
     /// the order of time.

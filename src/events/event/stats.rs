@@ -41,6 +41,8 @@ pub struct Stats {
     of_part: AtomicBool,
     /// Whether there are holes between the selected times of a recording. What happened in them is not read.
     has_holes: AtomicBool,
+    /// Whether the events of a recording were off for some of the selected times.
+    was_off: AtomicBool,
     /// The number of samples of perf-prof's own threads. These samples are not delivered.
     own: Arc<AtomicU64>,
     /// The kernel's own counts of lost samples, as they were last read.
@@ -86,6 +88,7 @@ impl Stats {
             of_some_tasks: false.into(),
             of_part: false.into(),
             has_holes: false.into(),
+            was_off: false.into(),
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
@@ -249,6 +252,17 @@ impl Stats {
     /// Returns whether there are holes between the selected times of a recording. Spans that are open at a hole are dropped.
     pub fn has_holes(&self) -> bool {
         self.has_holes.load(Relaxed)
+    }
+
+    /// Notes that the events of a recording were off for some of the selected times.
+    pub fn note_off(&self) {
+        self.was_off.store(true, Relaxed);
+    }
+
+    /// Returns whether the events of a recording were off for some of the selected times. Spans that were open when they
+    /// were turned off are dropped.
+    pub fn was_off(&self) -> bool {
+        self.was_off.load(Relaxed)
     }
 
     /// Notes that a table in the kernel could not be read, so that what it has added up is missing.

@@ -109,12 +109,18 @@ impl RingRoom {
     /// recording, which may look like a marker.
     pub const IN_REPLAY: u32 = u32::MAX;
 
-    /// Returns a chunk for a replay: first the marker [`RingRoom::Used`], then the marker [`RingRoom::Left`]. Also
-    /// returns the offset of the second marker in the chunk.
-    pub fn chunk_for_replay() -> (Chunk, u32) {
-        let used = RingRoom::Used.record();
-        let bytes = [used, RingRoom::Left.record()].concat();
-        (Chunk::new(Self::IN_REPLAY, bytes, None), used.len() as u32)
+    /// Returns the marker of a replay, which also contains its time.
+    pub fn record_of_replay(self, time: u64) -> [u8; 24] {
+        let mut record = self.record();
+        record[16..].copy_from_slice(&time.to_ne_bytes());
+        record
+    }
+
+    /// Returns what a marker of a replay says, and its time.
+    pub fn in_replay(record: &[u8]) -> Option<(RingRoom, u64)> {
+        let (marker, time) = record.split_last_chunk()?;
+        let is_left = marker.get(8) == Some(&(RingRoom::Left as u8));
+        Some((if is_left { RingRoom::Left } else { RingRoom::Used }, u64::from_ne_bytes(*time)))
     }
 
     /// Returns what a marker says; `None` for the kernel's records.

@@ -1,5 +1,5 @@
 //! What `perf-prof record` stores at the end of a file: the block index, the numbers of hardware queues of block devices, and
-//! the time at which the events were turned off.
+//! the times at which the events were turned off.
 //! perf does not read this part of the file. With a stored index, a reader can deliver the first record without reading the
 //! times of all records.
 //!
@@ -10,7 +10,8 @@
 //!
 //! An entry whose file number is `QUEUES` stands for a block device. In place of the offset, such an entry has the
 //! device's number in the upper half and the number of hardware queues in the lower half. It has no blocks, so older
-//! readers skip it. An entry whose file number is `END` has the time in place of the offset, and no blocks either.
+//! readers skip it. An entry whose file number is `END` has the time in place of the offset, and no blocks either. The same
+//! holds for `OFF` and `ON`: two such entries, in this order, are a time in which the events were off.
 //! A file of a ring whose records are compressed has no blocks; its entry has the size of the file in place of the offset.
 //!
 //! After the entries come the size of all entries in bytes, the CRC-32 of all entries, and `MAGIC`, which ends the
@@ -46,6 +47,10 @@ const QUEUES: u64 = u64::MAX - 1;
 /// The file number in the entry that stands for the end of the recording.
 const END: u64 = u64::MAX - 2;
 
+/// The file numbers in the entries that stand for the start and the end of a time in which the events were off.
+const OFF: u64 = u64::MAX - 3;
+const ON: u64 = u64::MAX - 4;
+
 /// The stored block indexes of a recording, its block devices, and the time of its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredIndex {
@@ -56,6 +61,9 @@ pub struct StoredIndex {
     pub devices: Vec<BlockDevice>,
     /// When the events were turned off, in ns of the records' clock. `None` if the recorder did not store it.
     pub end: Option<u64>,
+    /// The times before the end in which the events were off, in ns of the records' clock. The first and the last nanosecond
+    /// belong to them.
+    pub off: Vec<(u64, u64)>,
 }
 
 /// A block device of the recorded machine.
@@ -124,6 +132,9 @@ impl StoredIndex {
         if let Some(end) = self.end {
             out.extend([END, end, 0].map(u64::to_ne_bytes).as_flattened());
         }
+        for &(off, on) in &self.off {
+            out.extend([OFF, off, 0, ON, on, 0].map(u64::to_ne_bytes).as_flattened());
+        }
         let size = out.len() - begin;
         if size != 0 {
             let sum = crc32fast::hash(&out[begin..]);
@@ -148,22 +159,27 @@ impl StoredIndex {
         Ok(is_whole.then(|| StoredIndex::parse(&bytes, order)).flatten().unwrap_or_default())
     }
 
+    /// Takes an entry that has no blocks, and `value` in place of the offset. Returns false if it is the index of a file
+    /// without records.
+    fn take_without_blocks(&mut self, file: u64, value: u64) -> bool {
+        match file {
+            QUEUES => self.devices.push(BlockDevice { dev: (value >> 32) as u32, queues: value as u32 }),
+            END => self.end = Some(value),
+            OFF => self.off.push((value, value)),
+            ON => self.off.last_mut().into_iter().for_each(|(off, on)| *on = value.max(*off)),
+            // The index of a file without records has the offset 0.
+            _ if value == 0 => return false,
+            _ => _ = self.sizes.insert(file, value),
+        }
+        true
+    }
+
     fn parse(bytes: &[u8], order: ByteOrder) -> Option<StoredIndex> {
         let mut read = ByteReader::new(bytes, order);
         let mut stored = StoredIndex::default();
         while !read.rest().is_empty() {
             let (file, mut offset, count) = (read.u64()?, read.u64()?, read.u64()?);
-            if file == QUEUES && count == 0 {
-                stored.devices.push(BlockDevice { dev: (offset >> 32) as u32, queues: offset as u32 });
-                continue;
-            }
-            if file == END && count == 0 {
-                stored.end = Some(offset);
-                continue;
-            }
-            // The index of a file without records has no blocks, and the offset 0.
-            if count == 0 && offset != 0 {
-                stored.sizes.insert(file, offset);
+            if count == 0 && stored.take_without_blocks(file, offset) {
                 continue;
             }
             if count > (read.rest().len() / (8 * WORDS)) as u64 {
@@ -247,11 +263,12 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             files in prop::collection::vec(
-                (0..END, 0u64..1 << 50, prop::collection::vec(
+                (0..ON, 0u64..1 << 50, prop::collection::vec(
                     (0u32..BLOCK as u32, 0u32..999, 0u32..999, 0u64..1 << 60, 0u64..1 << 50), 0..9)), 0..4),
-            sizes in prop::collection::btree_map(0..END, 1u64.., 0..3),
+            sizes in prop::collection::btree_map(0..ON, 1u64.., 0..3),
             devices in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
             end in any::<Option<u64>>(),
+            off in prop::collection::vec((0u64..1 << 60, 0u64..1 << 50), 0..3),
             cut in 1usize..999,
         ) {
             let files: Vec<_> = files.into_iter().map(|(file, offset, blocks)| {
@@ -259,7 +276,8 @@ mod tests {
                 (file, index(offset, &blocks))
             }).collect();
             let devices = devices.into_iter().map(|(dev, queues)| BlockDevice { dev, queues }).collect();
-            let stored = StoredIndex { files, sizes, devices, end };
+            let off = off.into_iter().map(|(off, length)| (off, off + length)).collect();
+            let stored = StoredIndex { files, sizes, devices, end, off };
             let mut bytes = vec![7; 100];
             stored.write(&mut bytes);
             prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), &stored);

@@ -45,7 +45,7 @@ pub(crate) struct Gap {
 }
 
 impl Gap {
-    /// Returns the gap of a hole between selected times, of which no records are read.
+    /// Returns the gap of a time of which no records are read, or in which the events were off.
     pub fn of_hole((first, last): (u64, u64)) -> Gap {
         Gap::of_unread(first.saturating_sub(1), last.saturating_add(1))
     }
@@ -244,16 +244,13 @@ impl Stream for GapStream {
         if self.marks.is_empty() {
             return Ok(None);
         }
-        let lot = self.marks.drain(..self.marks.len().min(LOT));
         let number = self.numbers.next_number();
-        // All markers of the same kind refer to the same record, which is stored once.
-        let (chunk, second) = RingRoom::chunk_for_replay();
-        records.extend(lot.map(|(time, room)| SortedRecord {
-            time,
-            chunk: number,
-            offset: if room == RingRoom::Used { 0 } else { second },
-        }));
-        Ok(Some((number, chunk)))
+        let mut bytes = Vec::new();
+        for (time, room) in self.marks.drain(..self.marks.len().min(LOT)) {
+            records.push(SortedRecord { time, chunk: number, offset: bytes.len() as u32 });
+            bytes.extend(room.record_of_replay(time));
+        }
+        Ok(Some((number, Chunk::new(RingRoom::IN_REPLAY, bytes, None))))
     }
 
     fn consumed(&self) -> u64 {

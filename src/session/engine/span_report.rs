@@ -90,22 +90,24 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
 
 /// Returns the line about spans that were dropped because they were open.
 fn dropped_text(lost: u64, opened: u64, stats: &Stats) -> String {
-    let was_in_kernel = stats.missed_by_tables() != 0 && stats.missed_by_tables() == stats.total_lost();
-    let is_complete = stats.total_lost() == 0 && !stats.is_damaged();
-    match stats.has_holes() {
-        true => {
-            let other = if is_complete {
-                ", and what follows it is not read"
-            } else {
-                ", when events were lost, or when a ring was full"
-            };
-            format!("dropped {lost} of {opened} spans: they were open at the end of a range of --time{other}")
-        }
-        false => {
-            let other = if was_in_kernel { "" } else { ", or when a ring was full" };
-            format!("dropped {lost} of {opened} spans: they were open when events were lost{other}")
+    const OPEN: &str = "spans: they were open ";
+    let mut causes = Vec::new();
+    if stats.has_holes() {
+        causes.push("spans: they were open at the end of a range of --time");
+    }
+    if stats.was_off() {
+        causes.push("spans: they were open when the events were turned off");
+    }
+    if causes.is_empty() || stats.total_lost() != 0 || stats.is_damaged() {
+        causes.push("spans: they were open when events were lost");
+        if stats.missed_by_tables() == 0 || stats.missed_by_tables() != stats.total_lost() {
+            causes.push("when a ring was full");
         }
     }
+    let rest = if stats.has_holes() && causes.len() == 1 { ", and what follows it is not read" } else { "" };
+    let other = causes.iter().skip(1).map(|cause| format!(", or {}", cause.trim_start_matches(OPEN)));
+    let causes: String = causes.iter().take(1).map(|&cause| cause.to_owned()).chain(other).collect();
+    format!("dropped {lost} of {opened} {causes}{rest}")
 }
 
 /// Returns the line about spans whose begins are missing in a recording.

@@ -23,7 +23,7 @@ use super::{
     pieces::{Copies, Part, PartEnd, Pieces},
     trigger_event::{self, Trigger},
 };
-use crate::recorder::{Destination, MadeEvent, RecordingWriter, Subject, Summary};
+use crate::recorder::{Destination, MadeEvent, OffTimes, RecordingWriter, Subject, Summary};
 
 /// The maximum length of a dump after its first trigger, as a multiple of `--after`. Later triggers extend a dump up to
 /// this length.
@@ -358,9 +358,11 @@ impl Dump {
 
     /// Writes the end of the recording. `side_band` contains the losses of records about tasks since the recorder
     /// began, because the facts in these records are missing in all later dumps. `None` if the kernel does not count
-    /// these losses.
-    pub fn finish(self, side_band: Option<&[Lost]>) -> Result<Summary> {
-        let Dump { writer, mut ring_streams, overwritten, before_late, .. } = self;
+    /// these losses. `off` contains the times in which the events were off.
+    pub fn finish(self, side_band: Option<&[Lost]>, off: &OffTimes) -> Result<Summary> {
+        let Dump { mut writer, mut ring_streams, overwritten, before_late, window, .. } = self;
+        let within: Vec<_> = off.over().iter().copied().filter(|&(_, to)| to >= window.start).collect();
+        writer.turned_off(&within);
         let lost = side_band.map(|side_band| [side_band, &overwritten, &before_late].concat());
         writer.finish(lost.as_deref(), &mut ring_streams)
     }

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     live::{requests, select::Selected},
-    plan::{self, Verbosity},
-    recorder::{self, Command, Delay, Destination, MadeEvent, Output, Subject},
+    plan::Verbosity,
+    recorder::{self, Command, Delay, Destination, MadeEvent, OffTimes, Output, Subject},
 };
 
 /// The maximum memory for records about tasks, in bytes.
@@ -83,6 +83,7 @@ pub struct Keeper<'a> {
     forgotten: u64,
     /// The number of lost records about tasks that was reported last.
     lost: u64,
+    off: OffTimes,
     /// The number of dumps that were written completely, and the number of dumps that could not be written.
     complete: u64,
     failed: u64,
@@ -126,7 +127,8 @@ impl<'a> Keeper<'a> {
         side_band.add_existing(recorder::existing(of_plan, capture.trailer(), target, &mut kernel).bytes());
         capture.enable()?;
         // This time is before the command starts, which may make many events before this thread gets a CPU again.
-        let began = time_of_events(of_plan);
+        let off = OffTimes::new(requests::clock(of_plan));
+        let began = off.now().unwrap_or(0);
         if let Some(workload) = &mut workload {
             workload.start()?;
         }
@@ -159,6 +161,7 @@ impl<'a> Keeper<'a> {
             woken: false,
             forgotten: 0,
             lost: 0,
+            off,
             complete: 0,
             failed: 0,
         };
@@ -168,8 +171,9 @@ impl<'a> Keeper<'a> {
         Ok(keeper)
     }
 
-    /// Handles a command that turned the events on or off: the measurement of their rate starts when they are on.
-    pub fn switched(&mut self, command: Command, capture: &Capture) {
+    /// Carries out a command. The measurement of the events' rate starts when they are on.
+    pub fn switch(&mut self, command: Command, capture: &mut Capture) {
+        self.off.switch(command, capture);
         match command {
             Command::Enable => self.measurement.events_are_on(Instant::now(), capture.written()),
             Command::Disable => self.measurement.events_are_off(),
@@ -423,7 +427,7 @@ impl<'a> Keeper<'a> {
         let (path, replies) = (dump.path.clone(), std::mem::take(&mut dump.replies));
         let told = self.describe(&dump);
         let side_band = self.lost_side_band(capture);
-        let outcome = match dump.finish(side_band.as_deref()) {
+        let outcome = match dump.finish(side_band.as_deref(), &self.off) {
             Ok(summary) => match &summary.failure {
                 None => {
                     self.report(&path, &told, &summary);
@@ -586,12 +590,6 @@ impl<'a> Keeper<'a> {
     }
 
     fn now(&self) -> u64 {
-        time_of_events(&self.plan.record.capture)
+        self.off.now().unwrap_or(0)
     }
-}
-
-/// Returns the current time of the events' clock; 0 if it is not known.
-fn time_of_events(plan: &plan::Capture) -> u64 {
-    let offset = clock::realtime_offset(requests::clock(plan));
-    offset.map_or(0, |offset| (clock::realtime() - offset).max(0) as u64)
 }

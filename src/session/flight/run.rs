@@ -253,7 +253,6 @@ impl Flight<'_> {
             self.asking.send(Request::asked("snapshot"));
             self.keeper.attend(&mut self.capture);
         }
-        command.switch(&mut self.capture);
-        self.keeper.switched(command, &self.capture);
+        self.keeper.switch(command, &mut self.capture);
     }
 }

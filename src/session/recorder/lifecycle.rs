@@ -51,6 +51,8 @@ pub struct RecordingWriter {
     failure: Option<WriteError>,
     /// When the events were turned off; `None` until then.
     end: Option<u64>,
+    /// The times in which they were off before.
+    off: Vec<(u64, u64)>,
 }
 
 /// The command line, events and options of a recording.
@@ -263,6 +265,7 @@ impl RecordingWriter {
             ring_cpus: Vec::new(),
             failure: None,
             end: None,
+            off: Vec::new(),
         })
     }
 
@@ -396,6 +399,7 @@ impl RecordingWriter {
         let compressed = ring_streams.iter().filter(|(_, aside)| aside.is_compressed());
         index.sizes = compressed.map(|(ring, aside)| (u64::from(*ring), aside.end())).collect();
         index.end = self.end;
+        index.off = std::mem::take(&mut self.off);
         if self.attrs.iter().any(|event| event.name.starts_with("block:")) {
             index.devices = machine::block_devices();
         }
@@ -438,6 +442,11 @@ impl RecordingWriter {
     /// Sets when the events were turned off, by the clock of the records. Spans that have not ended last until then.
     pub fn ended_at(&mut self, time: u64) {
         self.end = Some(time);
+    }
+
+    /// Sets in which times the events were off, by the clock of the records. No span goes on over such a time.
+    pub fn turned_off(&mut self, times: &[(u64, u64)]) {
+        self.off = times.to_vec();
     }
 
     /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the

@@ -7,6 +7,7 @@ mod existing_state;
 mod frame_names;
 mod lifecycle;
 mod machine;
+mod off_times;
 mod plan;
 mod run;
 mod tee;
@@ -23,5 +24,6 @@ pub use lifecycle::{
     MadeEvent, RecordingWriter, Subject, Summary, bytes, check, existing, with_members_of_recordings,
     with_members_of_scripts,
 };
+pub use off_times::OffTimes;
 pub use tee::{AfterFailure, RecordingTee};
 pub use times::{Due, Times};

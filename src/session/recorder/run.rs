@@ -29,6 +29,7 @@ use super::{
     control::{Command, Control},
     frame_names::FrameNames,
     lifecycle::{self, RecordingWriter, Subject},
+    off_times::OffTimes,
     plan::{Delay, Output, RecordPlan},
     tee::{AfterFailure, RecordingTee},
     times::{Due, Times},
@@ -154,7 +155,8 @@ pub fn run_with(
     };
     source.record(recording);
     let times = Times::of(plan);
-    let mut recorder = Recorder { control, times, source, shared, signals, workload, writers, disabled_at: None };
+    let off = OffTimes::new(requests::clock(&plan.capture));
+    let mut recorder = Recorder { control, times, source, shared, signals, workload, writers, off };
     begun();
     let signal = recorder.run();
     let status = ExitStatus(end_command(recorder.workload.take(), signal));
@@ -254,8 +256,7 @@ struct Recorder<'a> {
     times: Times,
     /// The programs that write the records of events with strings.
     writers: StringWriters,
-    /// The time of day at which `--control` turned the events off; `None` while they are on.
-    disabled_at: Option<i64>,
+    off: OffTimes,
 }
 
 impl Recorder<'_> {
@@ -320,12 +321,7 @@ impl Recorder<'_> {
         if command == Command::Snapshot {
             output::say("--control: `snapshot` makes a dump only with --before or --overwrite");
         }
-        command.switch(&mut self.source.source);
-        match command {
-            Command::Enable => self.disabled_at = None,
-            Command::Disable => self.disabled_at = Some(clock::realtime()),
-            Command::Stop | Command::Ping | Command::Snapshot => {}
-        }
+        self.off.switch(command, &mut self.source.source);
     }
 
     /// Writes the end of the recording, and prints a summary. If the recording is cut off, returns the reason.
@@ -336,12 +332,14 @@ impl Recorder<'_> {
         // This also ends the writer threads.
         self.source.source.end_lanes();
         self.handle_failure_of_threads();
-        let off_at = self.disabled_at.or_else(|| self.source.off_at());
+        let ended = self.source.off_at().and_then(|off_at| {
+            let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok()?;
+            Some(off_at.saturating_sub(offset) as u64)
+        });
         let Some(mut recording) = self.source.take_recording() else { return Ok(None) };
-        if let (Some(off_at), None) = (off_at, recording.failure())
-            && let Ok(offset) = clock::realtime_offset(requests::clock(&plan.capture))
-        {
-            recording.ended_at(off_at.saturating_sub(offset) as u64);
+        recording.turned_off(self.off.over());
+        if let Some(ended) = self.off.since().or(ended) {
+            recording.ended_at(ended);
         }
         let mut ring_streams = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
         let summary = recording.finish(lost.as_deref(), &mut ring_streams)?;

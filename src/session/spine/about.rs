@@ -78,6 +78,8 @@ pub struct RecordingFacts {
     pub times: Option<(u64, u64)>,
     /// The selected ranges of time, in ns of the recording's clock. If there is no range, all times are selected.
     pub selected: Vec<(u64, u64)>,
+    /// The times in which the events were off.
+    pub off: Vec<(u64, u64)>,
 }
 
 /// The attr of an event.

@@ -55,7 +55,7 @@ use crate::{
 /// its end.
 fn provenance(recording: &Recording, selection: &Selection, first: Option<u64>, ended: Option<u64>) -> Provenance {
     let times = selection.times_within(first.zip(ended));
-    let length = |(first, last)| SelectedTimes::new(&selection.times).length_within(first, last);
+    let length = |(first, last)| SelectedTimes::new(&selection.times, recording.off_times()).length_within(first, last);
     Provenance {
         host: recording.features.hostname.clone(),
         // Without a clock in the recording, the time of day is a guess that takes long.
@@ -297,7 +297,7 @@ impl ChosenRecording {
         // The last record of the recording may be one of another task, and the recording may go on after its last record.
         let ended = recording.end().max(times.map(|(_, last)| last));
         let provenance = provenance(&recording, &selection, times.map(|(first, _)| first), ended);
-        let (is_part_selected, has_holes) = (!selection.times.is_empty(), !selection.holes.is_empty());
+        let whole = selection.clone();
         let loss_reporting = slice.limit(&mut selection);
         let reading = (&recording, &selected, &selection);
         let carried = carried_to(&mut slice, reading, &input, &context, signals);
@@ -321,17 +321,13 @@ impl ChosenRecording {
         let until = ended.map_or(0, |ended| ended.min(selection.last_time()));
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
         let limits = select::sample_limits(&recording);
+        let off = recording.off_times().to_vec();
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         let ring_cpus = replay.ring_cpus();
         let stats = Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len()));
         lacking.note(&stats);
-        if is_part_selected {
-            stats.note_of_part();
-        }
-        if has_holes {
-            stats.note_holes();
-        }
+        note_times(&stats, &whole, &off);
         stats.set_provenance(provenance);
         let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
             .with_limits(limits, stats.clone())
@@ -357,6 +353,19 @@ impl ChosenRecording {
     }
 }
 
+/// Notes which times of a recording a run selects, and whether the events were off in some of them.
+fn note_times(stats: &Stats, selection: &Selection, off: &[(u64, u64)]) {
+    if !selection.times.is_empty() {
+        stats.note_of_part();
+    }
+    if !selection.holes.is_empty() {
+        stats.note_holes();
+    }
+    if off.iter().any(|&(off, on)| selection.some_time(off, on)) {
+        stats.note_off();
+    }
+}
+
 fn facts(recording: &Recording, times: Option<(u64, u64)>, input: &Input, selection: &Selection) -> RecordingFacts {
     RecordingFacts {
         path: input.path.clone(),
@@ -365,6 +374,7 @@ fn facts(recording: &Recording, times: Option<(u64, u64)>, input: &Input, select
         is_of_this_kernel: kernel::is_running(recording),
         times,
         selected: selection.times.clone(),
+        off: recording.off_times().to_vec(),
     }
 }
 

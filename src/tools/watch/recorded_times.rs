@@ -21,7 +21,7 @@ pub struct RecordedTimes {
 impl RecordedTimes {
     pub fn new(recording: &RecordingFacts) -> RecordedTimes {
         RecordedTimes {
-            selected: SelectedTimes::new(&recording.selected),
+            selected: SelectedTimes::new(&recording.selected, &recording.off),
             first: recording.times.map(|(first, _)| first),
             last_event: 0,
             end: None,
@@ -57,7 +57,8 @@ impl RecordedTimes {
 mod tests {
     use super::*;
 
-    /// Returns the length in ns of these selected times in a recording from 100 to `end`.
+    /// Returns the length in ns of these selected times in a recording from 100 to `end`, of which the events were off from
+    /// 400 to 450 and from 500 to 540.
     fn length(selected: &[(u64, u64)], end: u64) -> u128 {
         let facts = RecordingFacts {
             path: "x".into(),
@@ -66,6 +67,7 @@ mod tests {
             is_of_this_kernel: false,
             times: Some((100, 1000)),
             selected: selected.to_vec(),
+            off: vec![(400, 450), (500, 540)],
         };
         let mut times = RecordedTimes::new(&facts);
         times.note_event(300);
@@ -74,9 +76,10 @@ mod tests {
     }
 
     #[test]
-    fn only_selected_times_of_the_recording_count_and_each_once() {
-        assert_eq!(length(&[], 1000), 900);
-        assert_eq!(length(&[(0, u64::MAX)], 1000), 900);
+    fn only_selected_times_of_the_recording_with_events_count_and_each_once() {
+        assert_eq!(length(&[], 1000), 810);
+        assert_eq!(length(&[(0, u64::MAX)], 1000), 810);
+        assert_eq!(length(&[(420, 510)], 510), 50);
         assert_eq!(length(&[(250, 350)], 350), 100);
         assert_eq!(length(&[(600, 700), (0, 200), (650, 800)], 800), 300);
         assert_eq!(length(&[(u64::MAX, u64::MAX)], 1000), 0);

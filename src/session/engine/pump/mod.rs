@@ -219,8 +219,8 @@ impl Pump {
             return self.sample(ring, record, program);
         }
         let time = self.trailer.time(record).unwrap_or(0);
-        if RingRoom::of_record(record).is_some() {
-            return room_changed(record, program);
+        if let Some(room) = RingRoom::of_record(record) {
+            return room_changed(room, 0, program);
         }
         let was_losing = self.is_losing(ring);
         self.side_band(ring, (self.parse)(record), time, program);
@@ -267,7 +267,8 @@ impl Pump {
     ) -> ControlFlow<BreakReason> {
         if record_type(record) != PERF_RECORD_SAMPLE {
             if chunk_ring == RingRoom::IN_REPLAY {
-                return room_changed(record, program);
+                return RingRoom::in_replay(record)
+                    .map_or(ControlFlow::Continue(()), |(room, time)| room_changed(room, time, program));
             }
             self.recorded_side_band(replay_state, record, program)?;
             if !self.others.contains(record_type(record)) {
@@ -581,11 +582,10 @@ impl Pump {
 
 /// Tells the program that a ring begins to lose records, or that it has space again.
 #[cold]
-fn room_changed(record: &[u8], program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
-    let flow = match RingRoom::of_record(record) {
-        Some(RingRoom::Used) => program.loss_begins(),
-        Some(RingRoom::Left) => program.loss_averted(),
-        None => return ControlFlow::Continue(()),
+fn room_changed(room: RingRoom, time: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
+    let flow = match room {
+        RingRoom::Used => program.loss_begins(),
+        RingRoom::Left => program.loss_is_over(time),
     };
     flow.map_break(BreakReason::Stop)
 }
