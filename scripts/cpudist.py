@@ -3,7 +3,7 @@
 
 usage: cpudist.py [OPTION of perf-prof python]... [--comm NAME] [--by comm|pid|why]
 
-    412 values, p50 41, p90 2943, p99 3071, max 3998
+    412 values, p50 41, p90 2900, p99 3100, max 3998
          usecs               : count     distribution
         16 -> 31             : 205      |****************************************|
         32 -> 63             : 113      |**********************                  |

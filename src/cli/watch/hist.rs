@@ -46,7 +46,8 @@ Examples
 none. Values are shown as they are, and durations in microseconds; --unit is for fields with
 times, which are in nanoseconds. --by takes the names of fields, as in `perf-prof top`. The
 keys with most values come first; of durations, those with the longest time together.
-Percentiles are at most 1/16 away from the value. A value that is not known is not counted: a
+Percentiles are at most 1/8 away from the value, and are shown with the digits that are known; \
+with --json they are estimates with all digits. A value that is not known is not counted: a \
 line says how many are missing, with --json the member `without_value`.
 
 Exit status

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// The number of ranges from one power of two to the next. With eight ranges, the error of a percentile is at most
-/// 1/16.
+/// The number of ranges from one power of two to the next. With eight ranges, a percentile is at most an eighth away from the
+/// value: both are in the same range.
 const STEPS: u64 = 8;
 /// The largest number of ranges of equal width.
 const MAX_RANGES: i128 = Buckets::MAX_RANGE as i128;
@@ -303,23 +303,29 @@ impl Distribution {
     /// Returns the smallest value that at least `percent` of all values do not exceed, estimated within its range.
     /// Returns `None` if there are no values.
     pub fn percentile(&self, percent: f64, buckets: Buckets) -> Option<i128> {
+        self.percentile_within(percent, buckets).map(|(value, _)| value)
+    }
+
+    /// Like [`Distribution::percentile`], but also returns between which values the exact one is.
+    pub(super) fn percentile_within(&self, percent: f64, buckets: Buckets) -> Option<(i128, (i128, i128))> {
         let (min, max) = self.min.zip(self.max)?;
+        let exact = |value| Some((value, (value, value)));
         let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count);
         if rank == self.count {
-            return Some(max);
+            return exact(max);
         }
         let mut before = self.below;
         if rank <= before {
-            return Some(min);
+            return exact(min);
         }
         for (range, count) in self.ranges() {
             if rank <= before + count {
                 let (low, high) = buckets.bounds(range);
                 let (low, high) = (low.max(min), high.min(max));
-                return Some(low + (high - low) * i128::from(rank - before) / i128::from(count));
+                return Some((low + (high - low) * i128::from(rank - before) / i128::from(count), (low, high)));
             }
             before += count;
         }
-        Some(max)
+        exact(max)
     }
 }

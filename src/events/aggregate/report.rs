@@ -154,7 +154,7 @@ impl Groups {
             Amount::Distribution(of) => {
                 let buckets = self.buckets();
                 let number = |number: Option<i128>| number.map_or("-".to_owned(), |number| buckets.shown(number));
-                let percentiles = PERCENTILES.iter().map(|&percent| number(of.percentile(percent, buckets)));
+                let percentiles = PERCENTILES.iter().map(|&percent| buckets.shown_percentile(of, percent));
                 let cells = [of.count.to_string(), buckets.shown_mean(of)].into_iter().chain(percentiles);
                 cells.chain([number(of.max)]).collect()
             }
@@ -175,6 +175,24 @@ impl Buckets {
                 format!("{sign}{}.{:03}", thousandths / 1000, thousandths % 1000)
             }
         }
+    }
+
+    /// Returns a percentile of a distribution as text in the shown unit, with no more digits than are known: the values of a
+    /// range are counted together, so all numbers of the range are equally right. `-` if there are no values.
+    pub fn shown_percentile(self, of: &Distribution, percent: f64) -> String {
+        let Some((value, (low, high))) = of.percentile_within(percent, self) else { return "-".to_owned() };
+        if low == high {
+            return self.shown(value);
+        }
+        let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0);
+        let rounded = (0..digits).rev().map(|place| {
+            let step = 10i128.pow(place);
+            ((value + value.signum() * step / 2) / step * step, place)
+        });
+        let found = rounded.into_iter().find(|(rounded, _)| (low..=high).contains(rounded));
+        let (rounded, place) = found.unwrap_or((value, 0));
+        let decimals = self.divisor().ilog10().saturating_sub(place) as usize;
+        format!("{:.decimals$}", rounded as f64 / self.divisor() as f64)
     }
 
     /// Returns the mean of a distribution as text in the shown unit; `-` if there are no values.
@@ -251,5 +269,48 @@ impl Distribution {
             rows.push((format!(">= {high}"), self.above));
         }
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(values: &[i128], divisor: u64) -> String {
+        let (mut of, buckets) = (Distribution::default(), Buckets::log2(divisor));
+        values.iter().for_each(|&value| of.add(value, buckets));
+        buckets.shown_percentile(&of, 50.0)
+    }
+
+    #[test]
+    fn percentiles_have_the_digits_that_are_known() {
+        let around = |value: i128| [1, value, value, value, 1 << 60];
+        assert_eq!(shown(&around(52_345_678), 1000), "52000");
+        assert_eq!(shown(&around(1_234_567), 1000), "1200");
+        assert_eq!(shown(&around(1_234), 1000), "1.2");
+        assert_eq!(shown(&around(123), 1000), "0.12");
+        // 1000 is not in the range from 1024 to 1151.
+        assert_eq!(shown(&[[1; 8].as_slice(), &[1030; 9], &[1 << 60]].concat(), 1), "1040");
+        // All digits of single values are known.
+        assert_eq!(
+            (shown(&[1_234_567], 1000), shown(&[3, 3, 9], 1), shown(&[], 1)),
+            ("1234.567".into(), "3".into(), "-".into())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_shown_percentile_is_at_most_an_eighth_away(
+            mut values in prop::collection::vec(0..10_000_000_000i128, 1..100),
+            divisor in prop::sample::select(vec![1, 1000, 1_000_000, 1_000_000_000]),
+        ) {
+            let found: f64 = shown(&values, divisor).parse().unwrap();
+            values.sort_unstable();
+            let exact = values[values.len().div_ceil(2) - 1] as f64 / divisor as f64;
+            // The largest value has three digits after the point.
+            prop_assert!((found - exact).abs() <= exact / 8.0 + 0.001, "{found} {exact}");
+        }
     }
 }

@@ -401,7 +401,7 @@ fn only_what_is_shown_is_divided() {
     assert_eq!(total.rows(made.buckets()), [(Some(0), 2), (Some(32_000), 1)]);
     expect![[r#"
         comm  count  mean us  p50 us  p90 us  p99 us  max us
-        cc1       3   14.746   1.624  41.740  41.740  41.740"#]]
+        cc1       3   14.746     1.6  41.740  41.740  41.740"#]]
     .assert_eq(&made.report(None, "us").text());
     let made = groups(hist(linear(0, 10, 1, 1000).unwrap()), &events);
     let Amount::Distribution(total) = made.total() else { panic!() };

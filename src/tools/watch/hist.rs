@@ -130,7 +130,7 @@ impl Hist {
             let mut cells: Vec<String> = key.iter().map(|part| part.text().into_owned()).collect();
             if let Amount::Distribution(of) = amount {
                 let shown = |value: Option<i128>| value.map_or("-".to_owned(), |value| self.buckets.shown(value));
-                let percentiles = PERCENTILES.iter().map(|&percent| shown(of.percentile(percent, self.buckets)));
+                let percentiles = PERCENTILES.iter().map(|&percent| self.buckets.shown_percentile(&of, percent));
                 cells.extend([of.count.to_string(), self.buckets.shown_mean(&of)]);
                 cells.extend(percentiles.chain([shown(of.max)]));
             }
@@ -160,7 +160,7 @@ impl Hist {
             return vec!["-".to_owned(); PERCENTILES.len() + 2];
         };
         let shown = |value: Option<i128>| value.map_or("-".to_owned(), |value| self.buckets.shown(value));
-        let percentiles = PERCENTILES.iter().map(|&percent| shown(of.percentile(percent, self.buckets)));
+        let percentiles = PERCENTILES.iter().map(|&percent| self.buckets.shown_percentile(of, percent));
         [of.count.to_string()].into_iter().chain(percentiles).chain([shown(of.max)]).collect()
     }
 }
@@ -204,10 +204,8 @@ impl TallyCommand for Hist {
         let largest: Vec<(Key, Amount)> = self.largest(groups, rows).collect();
         for (key, amount) in &largest {
             let Amount::Distribution(of) = amount else { continue };
-            let percentiles = PERCENTILES.iter().filter_map(|&percent| {
-                let value = of.percentile(percent, self.buckets)?;
-                Some(format!("p{percent} {}", self.buckets.shown(value)))
-            });
+            let percentiles =
+                PERCENTILES.iter().map(|&percent| format!("p{percent} {}", self.buckets.shown_percentile(of, percent)));
             let max = of.max.map(|max| format!("max {}", self.buckets.shown(max)));
             let figures: Vec<String> = percentiles.chain(max).collect();
             let key = key_line(&self.by, key);
