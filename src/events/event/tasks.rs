@@ -55,6 +55,11 @@ impl Tasks {
         self.drop_oldest();
     }
 
+    /// Returns whether a thread existed before the run or the recording began. False if that is not known.
+    pub fn existed_before(&self, tid: i32) -> bool {
+        self.names.get(&tid).and_then(VecDeque::front).is_some_and(|&(since, _)| since == 0)
+    }
+
     /// Notes that `parent` created `child`, which gets the name of its parent.
     pub fn forked(&mut self, parent: i32, child: i32, time: u64) {
         if let Some(comm) = self.name(parent, time).map(<[u8]>::to_vec) {

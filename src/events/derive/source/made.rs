@@ -208,6 +208,11 @@ impl MadeRun {
         self.counts.incomplete().cpus_without_idle_events()
     }
 
+    /// Returns the number of spans that began before the recording, and how long they lasted at least, in ns.
+    pub fn before(&self) -> (u64, u64) {
+        (self.counts.begun_before(), self.counts.time_before())
+    }
+
     /// Returns the numbers of opened spans, of ended spans, of dropped spans, and of ends without a begin.
     pub fn counts(&self) -> [u64; 4] {
         let counts = &self.counts;

@@ -73,6 +73,8 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         fields: "`blocked`, `waited` and the waker",
         events: &["sched:sched_waking", "sched:sched_wakeup"],
     }],
+    // Idle tasks (0) have no spans.
+    has_begun: Some(|span| span.key(0) != 0),
     ..SourceDefinition::EMPTY
 };
 
@@ -88,5 +90,49 @@ fn waited(span: &SpanView<'_>) -> Option<u64> {
         ("preempted", _) => Some(span.duration()),
         (_, Some(waking)) => Some(span.duration().saturating_sub(waking.time().saturating_sub(span.begin().time()))),
         (_, None) => WAKEUPS.iter().any(|wakeup| span.has_input(wakeup)).then_some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::tracefs::NoKernel;
+
+    use super::*;
+    use crate::{
+        derive::source::made::{MadeEvent, MadeRun, MadeSample},
+        event::Context,
+    };
+
+    const SWITCH: &str = "sched:sched_switch";
+    const FIELDS: &[&str] =
+        &["int prev_pid", "int prev_state", "int next_pid", "char prev_comm[8]", "char next_comm[8]"];
+
+    /// Passes a switch from one task to another to the source.
+    fn switch(run: &mut MadeRun, time: u64, prev: i64, next: i64) {
+        let fields = [("prev_pid", prev), ("prev_state", 1), ("next_pid", next)];
+        run.spans(&[MadeSample { event: SWITCH, tid: prev as i32, cpu: 0, time, fields: &fields }]);
+    }
+
+    /// Task 7 exists when the recording begins, task 8 begins in it.
+    #[test]
+    fn a_wait_is_from_before_the_recording_if_its_task_is() {
+        for (selector, before) in [
+            ("offcpu", (1, 49)),
+            ("offcpu/pid == 7/", (1, 49)),
+            ("offcpu/pid == 8/", (0, 0)),
+            // The end does not show it.
+            ("offcpu/state == \"sleeping\"/", (0, 0)),
+        ] {
+            let context = Context::new(Box::new(NoKernel), 0);
+            context.note_recorded_since(1);
+            let events = [MadeEvent { name: SWITCH, fields: FIELDS, print: "\"\"" }];
+            let mut run = MadeRun::start_in(context, &OFFCPU, selector, &events);
+            [7, 9].into_iter().for_each(|task| run.belongs(task, task));
+            for (time, prev, next) in [(40, 9, 0), (50, 0, 7), (60, 7, 8), (70, 8, 7), (80, 7, 9)] {
+                switch(&mut run, time, prev, next);
+            }
+            run.finish();
+            assert_eq!((run.before(), run.gaps()), (before, vec![]), "{selector}");
+        }
     }
 }

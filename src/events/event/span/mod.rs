@@ -324,6 +324,12 @@ impl SpanFormat {
         })
     }
 
+    /// Returns whether the end of a span alone shows the value of the field with this index.
+    pub fn is_known_at_end(&self, field: usize) -> bool {
+        use Origin::{End, EndBits, Key};
+        self.fields.get(field).is_some_and(|field| matches!(field.origin, Some(Key(_) | End(_) | EndBits(..))))
+    }
+
     /// Returns the texts and patterns in a filter, each with the index of the field that the filter compares with it.
     pub fn texts_of<'a>(&self, filter: &'a Filter) -> Vec<(usize, &'a str)> {
         let texts = filter.texts().into_iter();

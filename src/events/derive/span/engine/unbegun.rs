@@ -68,7 +68,11 @@ impl Engine {
         let is_missing = begun.threads.contains(&thread);
         let is_known = !begun.had_loss && begun.threads.len() < MOST;
         begun.add(thread);
-        if !is_missing && (!is_known || self.output == Output::Muted) {
+        if !is_missing && (!is_known || self.output == Output::Muted || !self.was_open_before(thread)) {
+            return;
+        }
+        // Of the scheduler's sources, other rules find missing begins.
+        if is_missing && self.of_threads.is_none() {
             return;
         }
         let duration = if is_missing { 0 } else { time.saturating_sub(self.context.recorded_since().unwrap_or(time)) };
@@ -90,6 +94,15 @@ impl Engine {
             self.counts.add_begun_before(1);
             self.counts.add_time_before(duration);
         }
+    }
+
+    /// Returns whether it is certain that the thread's first end is that of a span from before the recording. A call that
+    /// returns was entered, but a new task was never off its CPU when it comes to one for the first time.
+    fn was_open_before(&self, thread: u64) -> bool {
+        let is_known = |(at, is_read): (usize, &bool)| !is_read || self.format.is_known_at_end(at);
+        self.of_threads.is_some()
+            || self.context.with_tasks(|tasks| tasks.existed_before(thread as i32))
+                && self.filtered_fields.iter().enumerate().all(is_known)
     }
 
     /// Counts a span whose begin is missing.
