@@ -171,6 +171,13 @@ impl Shortfall {
         }
     }
 
+    /// Returns the maximum total duration, in ns, of the missing spans; `None` if it is not known of any of them.
+    pub fn missing_time(&self) -> Option<u64> {
+        let counts = [self.lost, self.unattributed, self.without_room, self.gaps];
+        let are_missing = self.damaged || self.unread || self.of_some_tasks || counts.iter().any(|&count| count != 0);
+        (self.missing != 0 || !are_missing).then_some(self.missing)
+    }
+
     /// Returns the note below a table whose numbers are too low.
     pub fn note(&self) -> String {
         format!("(at least: {})", self.reasons())

@@ -567,13 +567,14 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
     if let Counted::Spans = of {
         let task = |task: &IncompleteTask| {
             let IncompleteTask { tid, comm, gaps, missing } = task;
+            let missing = (*missing != 0).then_some(missing);
             json!({ "tid": tid, "comm": comm, "missing": gaps, "missing_time": missing })
         };
         members.insert("unfinished".into(), json!(shortfall.unfinished));
         members.insert("unseen".into(), json!(shortfall.unseen));
         members.insert("without_room".into(), json!(shortfall.without_room));
         members.insert("missing".into(), json!(shortfall.gaps));
-        members.insert("missing_time".into(), json!(shortfall.missing));
+        members.insert("missing_time".into(), json!(shortfall.missing_time()));
         members.insert("incomplete_tasks".into(), shortfall.tasks.iter().take(TASKS).map(task).collect());
         members.insert("cpus_without_idle_events".into(), json!(shortfall.cpus_without_idle_events));
     }

@@ -35,12 +35,12 @@ impl Exporter for JsonRows<'_> {
     /// If events or spans are missing, writes an object like the last one of `perf-prof top --json`.
     fn finish(self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
         let Some(partial) = partial else { return Ok(()) };
-        let Shortfall { lost, damaged, gaps, missing, .. } = partial.shortfall;
+        let Shortfall { lost, damaged, gaps, .. } = partial.shortfall;
         let mut total =
             json!({ "kind": "total", "partial": true, "lost": lost, "damaged": damaged, "reasons": partial.text() });
         if gaps != 0 {
             total["missing"] = gaps.into();
-            total["missing_time"] = missing.into();
+            total["missing_time"] = partial.shortfall.missing_time().into();
         }
         writeln!(self.to, "{}", in_json(&total.to_string()))
     }
