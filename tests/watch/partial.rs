@@ -182,10 +182,10 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
     let before = of_clock(&complete, 0);
     assert_eq!(of_json(&["--diff", &before])["partial"], true);
     let picture = folder.path("flame.svg");
-    for (args, marks) in [(&[][..], 1), (&["--diff", &before], 1)] {
+    for (args, side) in [(&[][..], ""), (&["--diff", &before], "after: ")] {
         report(&[&["--flame", picture.to_str().unwrap()], args].concat());
         let svg = std::fs::read_to_string(&picture).unwrap();
-        assert_eq!(svg.matches("; partial: 5 events lost<").count(), marks, "{args:?}");
+        assert_eq!(svg.matches(&format!("; partial: {side}5 events lost<")).count(), 1, "{args:?}");
     }
     let whole: Json =
         serde_json::from_str(&stdout(&perf_prof(&["report", "-q", "--json", "-i", &before]).output().unwrap()))
@@ -248,7 +248,13 @@ fn results_of_a_damaged_recording_are_lower_bounds() {
     }
     let report = |args: &[&str]| stdout(&perf_prof(&[&["report", "-q", "-i", &path], args].concat()).output().unwrap());
     assert!(report(&[]).contains(&format!("# Partial: {REASON}\n")));
-    assert_eq!(serde_json::from_str::<Json>(&report(&["--json"])).unwrap()["partial"], true);
+    let of_json = |args: &[&str]| -> Json { serde_json::from_str(&report(&[&["--json"], args].concat())).unwrap() };
+    assert_eq!(of_json(&[])["partial"], true);
+    // The difference says which recording is damaged.
+    let complete = Folder::new();
+    let whole = of_tracepoint(&complete, 0);
+    assert!(report(&["--diff", &whole]).contains(&format!("# Partial after: {REASON}\n#\n")));
+    assert_eq!(of_json(&["--diff", &whole])["damaged"], json!({ "before": false, "after": true }));
     let picture = folder.path("flame.svg");
     report(&["--flame", picture.to_str().unwrap()]);
     let svg = std::fs::read_to_string(&picture).unwrap();

@@ -10,7 +10,7 @@ use perf_prof_events::event::Shares;
 use perf_prof_system::output;
 use serde_json::json;
 
-use super::{Added, Before, Form, ReportPlan, json::keys, table};
+use super::{Added, Before, CANNOT_BE_READ, Form, Missing, ReportPlan, json::keys, table};
 
 /// A line of the table: the keys, and the weight of their samples in each recording.
 struct Change {
@@ -69,8 +69,11 @@ pub(super) fn print(
     let pairs: Vec<_> = of_after.chain(of_before.map(|(name, shares)| (name, shares, &none))).collect();
     match form {
         Form::Text => {
-            let lost = format!("{} before, {} after", before.missing.lost, after.missing.lost);
-            before.missing.and(after.missing).print_head(&lost, out)?;
+            writeln!(out, "# Total Lost Samples: {} before, {} after", before.missing.lost, after.missing.lost)?;
+            for (side, _) in sides(before, after).iter().filter(|(_, missing)| missing.damaged) {
+                writeln!(out, "# Partial {side}: {CANNOT_BE_READ}")?;
+            }
+            writeln!(out, "#")?;
             let is_shown = |pair: &&(&String, &Shares, &Shares)| pair.1.samples() + pair.2.samples() > 0;
             let any = pairs.iter().any(|pair| is_shown(&pair));
             pairs.iter().filter(|pair| !any || is_shown(pair)).try_for_each(|&(name, before, after)| {
@@ -82,16 +85,19 @@ pub(super) fn print(
             let events: Vec<_> =
                 pairs.iter().map(|(name, before, after)| of_event(plan, name, before, after)).collect();
             let lost = json!({ "before": before.missing.lost, "after": after.missing.lost });
-            let is_partial = before.missing.and(after.missing).any();
-            writeln!(
-                out,
-                "{}",
-                serde_json::to_string_pretty(
-                    &json!({ "before": of.name, "partial": is_partial, "lost": lost, "events": events })
-                )?
-            )
+            let damaged = json!({ "before": before.missing.damaged, "after": after.missing.damaged });
+            let partial = before.missing.any() || after.missing.any();
+            let object = json!({
+                "before": of.name, "partial": partial, "lost": lost, "damaged": damaged, "events": events
+            });
+            writeln!(out, "{}", serde_json::to_string_pretty(&object)?)
         }
     }
+}
+
+/// Returns what each of two recordings lacks.
+pub(super) fn sides(before: &Added, after: &Added) -> [(&'static str, Missing); 2] {
+    [("before", before.missing), ("after", after.missing)]
 }
 
 /// Returns the lines, the largest change first.

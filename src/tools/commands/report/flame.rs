@@ -13,7 +13,7 @@ use perf_prof_events::{
     picture::{EventWeights, FlameGraphStyle, StackDifference, Stacks, draw, draw_difference, draw_events},
 };
 
-use super::{super::period::PeriodUnit, Added, Before, Missing};
+use super::{super::period::PeriodUnit, Added, Before, difference::sides};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -78,7 +78,10 @@ impl FlamePlan {
                 if is_text {
                     difference.lines().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
-                    let lost = partial(added.missing.and(after.missing));
+                    let sides = sides(added, after).into_iter().flat_map(|(side, missing)| {
+                        missing.reasons().into_iter().map(move |reason| format!("{side}: {reason}"))
+                    });
+                    let lost = partial(&sides.collect::<Vec<_>>());
                     let subtitle = format!("red has a larger share than in {}, blue a smaller one{lost}", before.name);
                     draw_difference(&difference, &style(subtitle), &mut to)?;
                 }
@@ -106,11 +109,10 @@ fn subtitle(Added { missing, units, sums, .. }: &Added) -> String {
     // A sum of different things means nothing. Each event shows its own in its box.
     let apart = || format!("{} events, each with the same width,", units.len());
     let total = common_unit(units).map_or_else(apart, |unit| unit.sum(total));
-    total + &sums.provenance.within() + &partial(*missing)
+    total + &sums.provenance.within() + &partial(&missing.reasons())
 }
 
 /// Returns the end of the subtitle, which says why events are missing. Empty if none are missing.
-fn partial(missing: Missing) -> String {
-    let reasons = missing.reasons();
+fn partial(reasons: &[String]) -> String {
     if reasons.is_empty() { String::new() } else { format!("; partial: {}", reasons.join(", ")) }
 }

@@ -127,7 +127,7 @@ fn show(plan: &ReportPlan, before: Option<&Added>, after: &Added) -> Result<()> 
     match (plan.form, plan.before.as_ref().zip(before)) {
         (form, Some((of, before))) => difference::print(plan, of, before, after, form, &mut out)?,
         (Form::Text, None) => {
-            after.missing.print_head(&after.missing.lost.to_string(), &mut out)?;
+            after.missing.print_head(&mut out)?;
             // Events without samples are not shown if any event has samples. A pattern may have matched many events
             // that never happened.
             let any = sums.shares.iter().any(|shares| shares.samples() > 0);
@@ -200,19 +200,13 @@ impl Missing {
         lost.into_iter().chain(self.damaged.then(|| CANNOT_BE_READ.to_owned())).collect()
     }
 
-    /// Adds up what two recordings lack.
-    fn and(self, other: Missing) -> Missing {
-        Missing { lost: self.lost + other.lost, damaged: self.damaged || other.damaged }
-    }
-
     fn any(self) -> bool {
         self.lost != 0 || self.damaged
     }
 
-    /// Prints the lines before the first table. `lost` states how many samples were lost, in each recording if there
-    /// are two.
-    fn print_head(self, lost: &str, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "# Total Lost Samples: {lost}")?;
+    /// Prints the lines before the first table.
+    fn print_head(self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "# Total Lost Samples: {}", self.lost)?;
         if self.damaged {
             writeln!(out, "# Partial: {CANNOT_BE_READ}")?;
         }
