@@ -1,6 +1,7 @@
 //! A recording: its events, its feature sections, and the location of its records.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read},
@@ -337,6 +338,12 @@ impl Recording {
     /// Returns the times before the end in which the events were off. Only files of `perf-prof record` say them.
     pub fn off_times(&self) -> &[(u64, u64)] {
         &self.blocks.off
+    }
+
+    /// Returns the filter with which an event was recorded. Only files of `perf-prof record` have it.
+    pub fn filter_of(&self, event: &RecordedEvent) -> Option<Cow<'_, str>> {
+        let (_, filter) = self.blocks.filters.iter().find(|(id, _)| event.ids.contains(id))?;
+        Some(String::from_utf8_lossy(filter))
     }
 
     /// Returns the latest time that a sample can have. `None` if it is not known: only files of `perf-prof record` say it.

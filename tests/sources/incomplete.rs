@@ -12,7 +12,7 @@ use crate::harness::{
     awake::Awake,
     counting::objects,
     machine::{Need, needs},
-    recording::{Folder, record},
+    recording::{Folder, record, record_here},
     run::{perf_prof, said, stdout},
     script::workload,
 };
@@ -112,6 +112,36 @@ def __exit__():
     let all = ["True the events of other tasks were not recorded\n"; 2];
     let shown = |jobs| stdout(&run(&["python", "-q", "-e", "signal", "--jobs", jobs, file.to_str().unwrap()]));
     assert_eq!(["1", "2"].map(shown), all);
+}
+
+/// Each recording comes with a source that its filter leaves whole, and one that it does not. The kernel numbers calls from 0 on.
+#[test]
+fn spans_of_events_that_a_filter_kept_out_of_the_recording_are_partial() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("filtered.data");
+    let partial = |source: &str| {
+        let output = perf_prof(&["top", source, "--json", "--input"]).arg(&path).output().unwrap();
+        (objects(&stdout(&output)).pop().unwrap()["partial"].clone(), said(&output))
+    };
+    for (events, whole, lacking) in [
+        ("syscall/name=read|close/", Some("syscall/name=close|read/"), "syscall/name=openat/"),
+        ("raw_syscalls:sys_enter/id >= 0/,raw_syscalls:sys_exit", None, "syscall"),
+        ("syscall/name=read/,syscall/name=close/", Some("syscall/name=read/"), "syscall"),
+        ("syscall", Some("syscall"), "syscall"),
+    ] {
+        record_here(&path, &["-e", events, "--", "true"]);
+        if let Some(source) = whole {
+            let (partial, said) = partial(source);
+            assert!(partial == false && !said.contains("that pass the filter"), "{events} {source}: {said}");
+        }
+        if whole == Some(lacking) {
+            continue;
+        }
+        let (partial, said) = partial(lacking);
+        let named = said.contains("raw_syscalls:sys_enter that pass the filter `");
+        assert!(partial == true && named, "{events} {lacking}: {said}");
+    }
 }
 
 /// stdout and stderr are one pipe, as most users have both on one terminal.

@@ -32,6 +32,8 @@ pub struct Shortfall {
     pub unread: bool,
     /// The recording lacks the events of other tasks, which a source needs, so the number of missing spans is unknown.
     pub of_some_tasks: bool,
+    /// The recording lacks events of spans, because they did not pass a filter when they were recorded.
+    pub filtered: bool,
     /// The number of scheduler events that were not delivered, although no loss was reported.
     pub unseen: u64,
     /// The number of spans, of all tasks, whose end was not seen, although no loss was reported.
@@ -105,11 +107,10 @@ impl Shortfall {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
         let (missed, damaged, unread) = (stats.total_missed_in_kernel(), stats.is_damaged(), stats.has_unread());
         let of_part = stats.is_of_part();
-        let of_some_tasks = stats.is_of_some_tasks();
-        let is_complete =
-            (lost, unattributed, throttled, damaged, unread, of_some_tasks) == (0, 0, 0, false, false, false);
+        let (of_some_tasks, filtered) = (stats.is_of_some_tasks(), stats.is_filtered());
+        let is_complete = (lost, unattributed, throttled) == (0, 0, 0) && !stats.lacks_events();
         let of_events = Shortfall { lost, missed, of_part, unattributed, throttled, ..Shortfall::default() };
-        (!is_complete).then_some(Shortfall { damaged, unread, of_some_tasks, ..of_events })
+        (!is_complete).then_some(Shortfall { damaged, unread, of_some_tasks, filtered, ..of_events })
     }
 
     /// Returns what is missing since `then`; `None` if nothing is. If the recording is damaged or lacks tasks, records may be
@@ -126,6 +127,7 @@ impl Shortfall {
             damaged: self.damaged,
             unread: self.unread,
             of_some_tasks: self.of_some_tasks,
+            filtered: self.filtered,
             unseen: more(|of| of.unseen),
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
@@ -139,7 +141,7 @@ impl Shortfall {
         };
         let counts =
             [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps, since.unfinished];
-        let is_unknown = since.damaged || since.unread || since.of_some_tasks;
+        let is_unknown = since.damaged || since.unread || since.of_some_tasks || since.filtered;
         (is_unknown || counts.iter().any(|&count| count != 0)).then_some(since)
     }
 
@@ -174,7 +176,8 @@ impl Shortfall {
     /// Returns the maximum total duration, in ns, of the missing spans; `None` if it is not known of any of them.
     pub fn missing_time(&self) -> Option<u64> {
         let counts = [self.lost, self.unattributed, self.without_room, self.gaps];
-        let are_missing = self.damaged || self.unread || self.of_some_tasks || counts.iter().any(|&count| count != 0);
+        let is_unknown = self.damaged || self.unread || self.of_some_tasks || self.filtered;
+        let are_missing = is_unknown || counts.iter().any(|&count| count != 0);
         (self.missing != 0 || !are_missing).then_some(self.missing)
     }
 
@@ -204,6 +207,9 @@ impl Shortfall {
         }
         if self.of_some_tasks {
             reasons.push("the events of other tasks were not recorded".to_owned());
+        }
+        if self.filtered {
+            reasons.push("events that did not pass a filter were not recorded".to_owned());
         }
         if self.without_room != 0 {
             reasons.push(counted(

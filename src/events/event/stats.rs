@@ -37,6 +37,8 @@ pub struct Stats {
     unread: AtomicBool,
     /// True if the recording lacks the events of other tasks, which a source needs.
     of_some_tasks: AtomicBool,
+    /// True if the recording lacks events of spans, because they did not pass a filter when they were recorded.
+    filtered: AtomicBool,
     /// Whether only a part of a recording is read, by the times that the user selected.
     of_part: AtomicBool,
     /// Whether there are holes between the selected times of a recording. What happened in them is not read.
@@ -86,6 +88,7 @@ impl Stats {
             damaged: 0.into(),
             unread: false.into(),
             of_some_tasks: false.into(),
+            filtered: false.into(),
             of_part: false.into(),
             has_holes: false.into(),
             was_off: false.into(),
@@ -285,9 +288,19 @@ impl Stats {
         self.of_some_tasks.load(Relaxed)
     }
 
+    /// Notes that the recording lacks events of spans, because they did not pass a filter when they were recorded.
+    pub fn note_filtered(&self) {
+        self.filtered.store(true, Relaxed);
+    }
+
+    /// Returns whether the recording lacks events of spans, because they did not pass a filter.
+    pub fn is_filtered(&self) -> bool {
+        self.filtered.load(Relaxed)
+    }
+
     /// Returns whether events are missing whose number is unknown.
     pub fn lacks_events(&self) -> bool {
-        self.is_damaged() || self.has_unread() || self.is_of_some_tasks()
+        self.is_damaged() || self.has_unread() || self.is_of_some_tasks() || self.is_filtered()
     }
 
     /// Sets the kernel's own counts of lost samples. `None` changes nothing.

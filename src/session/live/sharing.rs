@@ -174,6 +174,21 @@ pub fn merge(requests: &mut [EventRequest], selected: &[Selected]) {
     }
 }
 
+/// Returns the filter with which the kernel records the event `opened`. `None` if it records all of them, or if this event is
+/// not opened.
+pub fn recorded_filter(selected: &[Selected], opened: usize) -> Option<String> {
+    let mut filters = sharing(selected, opened).map(|at| selected[at].spec.filter.as_deref()).peekable();
+    filters.peek()?;
+    union_of_filters(filters)
+}
+
+/// Returns whether events that were recorded with the filter `recorded` are all that pass the filter `own`.
+pub fn covers(recorded: &str, own: &str) -> bool {
+    let bare = |term: &str| term.trim_matches(['(', ')']).to_owned();
+    let has = |term: &str| recorded.split(" || ").any(|other| bare(other) == bare(term));
+    recorded == own || !recorded.contains("&&") && own.split(" || ").all(has)
+}
+
 /// Returns the indices of the events that get the samples of the event `opened`. There are none if this event is not
 /// opened.
 fn sharing(selected: &[Selected], opened: usize) -> impl Iterator<Item = usize> {

@@ -27,6 +27,7 @@ use crate::{
     live::{
         requests,
         select::{self, Selected},
+        sharing,
     },
     plan::{self, Switch, Verbosity},
     selectors,
@@ -53,6 +54,8 @@ pub struct RecordingWriter {
     end: Option<u64>,
     /// The times in which they were off before.
     off: Vec<(u64, u64)>,
+    /// The filters of the events, each with an id of the event.
+    filters: Vec<(u64, Vec<u8>)>,
 }
 
 /// The command line, events and options of a recording.
@@ -222,6 +225,10 @@ impl RecordingWriter {
         formats.extend(made.map(|made| (made.system.to_owned(), made.format.to_owned())));
         let (stray, strays) = strays(&attrs, selected, &destination, capture);
         let frames = frame_names::without_names(selected, |at| attrs.get(at)?.ids.first().copied());
+        let filter = |(at, attr): (usize, &EventAttr)| {
+            Some((*attr.ids.first()?, sharing::recorded_filter(selected, at)?.into_bytes()))
+        };
+        let filters = attrs.iter().enumerate().filter_map(filter).collect();
         attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, requests::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
@@ -266,6 +273,7 @@ impl RecordingWriter {
             failure: None,
             end: None,
             off: Vec::new(),
+            filters,
         })
     }
 
@@ -400,6 +408,7 @@ impl RecordingWriter {
         index.sizes = compressed.map(|(ring, aside)| (u64::from(*ring), aside.end())).collect();
         index.end = self.end;
         index.off = std::mem::take(&mut self.off);
+        index.filters = std::mem::take(&mut self.filters);
         if self.attrs.iter().any(|event| event.name.starts_with("block:")) {
             index.devices = machine::block_devices();
         }

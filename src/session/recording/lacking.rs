@@ -1,5 +1,7 @@
 //! What a recording lacks for the events that a run selects: the warnings before the run.
 
+use std::env::consts::ARCH;
+
 use perf_prof_events::{
     derive::source,
     event::{EventType, Format, Stats},
@@ -11,7 +13,10 @@ use perf_prof_format::{
 use perf_prof_recordings::{AttrFlag, RecordedEvent, Recording};
 
 use super::select::{Selected, has_chains};
-use crate::plan::{Callchain, Face, RunPlan, Switch, Verbosity};
+use crate::{
+    live::sharing::covers,
+    plan::{Callchain, Face, RunPlan, Switch, Verbosity},
+};
 
 /// What a recording lacks for the selected events. Each member lists the selectors or events that lack something.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +31,16 @@ pub struct Lacking {
     pub of_some_tasks: Vec<String>,
     /// The sources with fields that need an event that was not recorded.
     unknown_fields: Vec<UnknownFields>,
+    /// The selectors of spans of which events are missing, because they did not pass a filter when they were recorded.
+    filtered: Vec<Filtered>,
+}
+
+/// A span whose events were recorded with a filter.
+#[derive(Clone, Debug)]
+struct Filtered {
+    selector: String,
+    event: String,
+    filter: String,
 }
 
 /// Fields of a source that are not known.
@@ -43,6 +58,30 @@ impl Lacking {
     pub fn note(&self, stats: &Stats) {
         if !self.of_some_tasks.is_empty() {
             stats.note_of_some_tasks();
+        }
+        if !self.filtered.is_empty() {
+            stats.note_filtered();
+        }
+    }
+
+    /// Notes the events `attrs` of a span that were recorded with another filter than the span's options need.
+    pub fn note_filters(
+        &mut self,
+        spec: &EventSpec,
+        span: &SpanSpec,
+        attrs: &[usize],
+        (recording, formats): (&Recording, &[Format]),
+    ) {
+        let narrow = source::source_of(span).ok().flatten().and_then(|source| source.narrow);
+        let own = narrow.and_then(|narrow| narrow(&span.options));
+        // The numbers of system calls in this filter are those of this machine.
+        let is_foreign = recording.features.arch.as_deref().is_some_and(|arch| arch != ARCH);
+        for &attr in attrs {
+            let Some(filter) = recording.filter_of(&recording.events[attr]) else { continue };
+            if own.as_ref().is_none_or(|own| !is_foreign && !covers(&filter, own)) {
+                let (selector, event) = (spec.selector.clone(), formats[attr].name());
+                self.filtered.push(Filtered { selector, event, filter: filter.into_owned() });
+            }
         }
     }
 
@@ -62,7 +101,7 @@ impl Lacking {
 impl Selected {
     /// Returns the warnings about what the recording lacks for the selected events.
     pub fn warnings(&self, plan: &RunPlan, recording: &Recording) -> Vec<String> {
-        let Lacking { without_strings, of_some_tasks, unknown_fields, .. } = &self.lacking;
+        let Lacking { without_strings, of_some_tasks, unknown_fields, filtered, .. } = &self.lacking;
         let name = &recording.name;
         // This warning is printed even with -q: the samples may come from other probes than the user selected.
         let mut warnings: Vec<String> = self.unknown_files(name).into_iter().collect();
@@ -70,6 +109,12 @@ impl Selected {
             format!(
                 "{source} needs the events of all tasks, and {name} has only those of the tasks that were selected for it, \
                  so spans are missing; record with -a, and select the tasks when you read the recording"
+            )
+        }));
+        warnings.extend(filtered.iter().map(|Filtered { selector, event, filter }| {
+            format!(
+                "{selector}: {name} has only those {event} that pass the filter `{filter}`, so spans are missing or too long; \
+                 record without it, and filter the spans"
             )
         }));
         if plan.verbosity > Verbosity::Quiet {

@@ -276,6 +276,7 @@ impl Selected {
         let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs).map_err(wrong)?;
         let attrs: Vec<usize> = inputs.iter().map(|(attr, _)| *attr).collect();
         self.lacking.note_unknown_fields(spec, span, &attrs, formats);
+        self.lacking.note_filters(spec, span, &attrs, (recording, formats));
         if made.lacks_strings() {
             self.lacking.without_strings.push(spec.selector.clone());
         }
