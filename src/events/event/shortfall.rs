@@ -351,6 +351,16 @@ mod tests {
     }
 
     #[test]
+    fn the_missing_time_is_unknown_where_nothing_shows_it() {
+        let shortfall = |lost, missing| Shortfall { lost, missing, ..Shortfall::default() };
+        assert_eq!(
+            [(0, 0), (7, 0), (7, 5)].map(|(lost, missing)| shortfall(lost, missing).missing_time()),
+            [Some(0), None, Some(5)]
+        );
+        assert_eq!(Shortfall { filtered: true, ..Shortfall::default() }.missing_time(), None);
+    }
+
+    #[test]
     fn events_of_a_damaged_recording_are_missing_whichever_reader_finds_the_damage() {
         let part = Stats::new(1, 1);
         part.note_damage();
