@@ -65,7 +65,7 @@ def show(table: dict[str, Any]) -> None:
 columns = Columns(
     args.json, task=("TASK", "<20"), waits=("WAITS", ">7"), total=("TOTAL ms", ">10.3f", lambda ns: ns / 10**6), p50=("p50 us", ">8.0f", us), p99=("p99 us", ">8.0f", us),
     max=("max us", ">8.0f", us), ran=("RAN MEANWHILE", "<40", lambda ran: ", ".join(f"{name} {part:.0%}" for name, part in ran.items())),
-    takers=("PREEMPTED BY", "", lambda takers: ", ".join(f"{name} {count}" for name, count in takers.items())),
+    takers=("PREEMPTED BY", "<1", lambda takers: ", ".join(f"{name} {count}" for name, count in takers.items())),
 )  # fmt: skip
 report = Report(lambda: defaultdict(new_row), show, columns=columns)
 __interval__, __partial__, __merge__, __exit__ = report.callbacks

@@ -176,7 +176,9 @@ class Futexes:
     def _known(self) -> tuple[Wakers, dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]]]:
         """Returns who woke tasks, and for each futex (process, address) the waits whose wake has not been seen, and the
         wakes whose waits have not all been seen."""
-        return self._states.setdefault(None, (Wakers(), {}))
+        known: tuple[Wakers, dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]]]
+        known = self._states.setdefault(None, (Wakers(), {}))
+        return known
 
     def _at(self, address: tuple[int, int]) -> tuple[list[_Wait], list[_Wake]]:
         _, futexes = self._known()

@@ -139,7 +139,9 @@ class Columns:
         print(columns.line(event._realtime, event._comm, 1))
 
     The keyword of a column is its member in JSON. The tuple contains its title, the format of its text, and perhaps a function
-    that converts its value to text. JSON contains the value itself. None is `-`, and null in JSON.
+    that converts its value to text. JSON contains the value itself. None is `-`, and null in JSON. A line break in a value
+    is `\\x0a`, so that no name looks like a line of its own. Only texts of a function in a column without a width may have
+    several lines.
     """
 
     def __init__(self, json: bool, **columns: Any) -> None:
@@ -149,6 +151,7 @@ class Columns:
         self._titles, forms, self._shown = zip(*((*column, lambda value: value)[:3] for column in columns.values()))
         self._forms: list[str] = list(forms)
         self._widths = [form[: len(form) - len(form.lstrip("<>0123456789"))] for form in forms]
+        self._has_lines = [len(column) > 2 and not width for column, width in zip(columns.values(), self._widths)]
         right = [form.startswith(">") for form in forms]
         # Two spaces separate a number from a text after it. One space separates other columns.
         self._spaces = ["", *("  " if of and not after else " " for of, after in zip(right, right[1:]))]
@@ -162,10 +165,10 @@ class Columns:
         if self.json:
             end = {} if self.end is None else {"end": self.end}
             return json.dumps(end | dict(zip(self._names, values)))
-        cells = zip(values, self._shown, self._forms, self._widths)
+        cells = zip(values, self._shown, self._forms, self._widths, self._has_lines)
         return self._joined(
-            f"{'-':{width}}" if value is None else _in_one_line(f"{shown(value):{form}}", width)
-            for value, shown, form, width in cells
+            f"{'-':{width}}" if value is None else _in_one_line(f"{shown(value):{form}}", has_lines)
+            for value, shown, form, width, has_lines in cells
         )
 
     def print(self, rows: Iterable[Iterable[Any]], last: str) -> None:
@@ -176,15 +179,15 @@ class Columns:
 
     def note(self, text: str) -> None:
         """Prints a line about the output, such as a loss: in parentheses, or as a JSON object with the member note."""
-        print(json.dumps({"note": text}) if self.json else f"({text})")
+        print(json.dumps({"note": text}) if self.json else _in_one_line(f"({text})"))
 
     def _joined(self, cells: Iterable[str]) -> str:
         return re.sub(" +$", "", "".join(map(str.__add__, self._spaces, cells)), flags=re.MULTILINE)
 
 
-def _in_one_line(text: str, width: str) -> str:
-    """Escapes the line breaks of a text, so that a task's comm cannot look like another line."""
-    return text.replace("\n", r"\x0a") if width else text
+def _in_one_line(text: str, has_lines: bool = False) -> str:
+    """Escapes the line breaks of a text, so that a name of a task or file cannot look like another line."""
+    return text if has_lines else text.replace("\n", r"\x0a")
 
 
 class Report(Parts):

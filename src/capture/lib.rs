@@ -472,7 +472,8 @@ fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tas
     let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
     let tasks = (!opened.is_empty()).then(|| Tasks::watch(opened, kind));
     let process = options.ends_with.map(|pid| Tasks::watch(&[pid], Kind::Process));
-    tasks.into_iter().chain(process).collect()
+    let cgroups = (!options.ends_with_cgroups.is_empty()).then(|| Tasks::of_cgroups(&options.ends_with_cgroups));
+    tasks.into_iter().chain(process).chain(cgroups).collect()
 }
 
 /// Returns the memory for records. `reserve` is the maximum number of bytes that one round over all rings needs. `bell`

@@ -382,6 +382,7 @@ mod tests {
             sampling_limit: None,
             own_threads: OwnThreads::Included,
             ends_with: None,
+            ends_with_cgroups: Vec::new(),
             idle: IdleRounds::Rare,
             wake: None,
         };

@@ -429,6 +429,8 @@ pub struct Options {
     pub own_threads: OwnThreads,
     /// A process whose exit also ends the capture.
     pub ends_with: Option<u32>,
+    /// The folders of cgroups. The removal of all of them also ends the capture.
+    pub ends_with_cgroups: Vec<PathBuf>,
     /// How often the rings are read while nothing happens.
     pub idle: IdleRounds,
     /// An eventfd. When it becomes readable, perf-prof drains it, and `wait` returns

@@ -293,3 +293,23 @@ def syscalls__sys_enter_getpgid(e):
     assert_eq!(outcome.stdout.matches("--all-cgroups").count(), 2, "{}", outcome.stdout);
     assert!(outcome.stdout.starts_with("False False\n"), "{}", outcome.stdout);
 }
+
+/// A cgroup that is made again has other events, so a run that went on would see nothing of a service that was restarted.
+#[test]
+fn a_run_ends_when_its_cgroup_is_removed() {
+    for selector in ["syscalls:sys_enter_getpgid", "runqueue"] {
+        let cgroup = Cgroup::new();
+        let script = "
+import os
+def __sample__(e): pass
+def __interval__():
+    os.rmdir(os.environ['FOLDER'])
+    os.mkdir(os.environ['FOLDER'])
+";
+        let run = Run::script(script).event(selector).env("FOLDER", cgroup.path.to_str().unwrap());
+        let outcome = run.options(["-q", "-i", "200ms", "--duration", "60s", "--cgroups", &cgroup.name]).run();
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        let told = format!("--cgroups: the run ends, because {} was removed", cgroup.name);
+        assert_eq!(outcome.stderr.matches(&told).count(), 1, "{selector}: {}", outcome.stderr);
+    }
+}

@@ -46,6 +46,7 @@ pub fn options() -> Options {
         sampling_limit: None,
         own_threads: OwnThreads::Included,
         ends_with: None,
+        ends_with_cgroups: Vec::new(),
         idle: IdleRounds::Rare,
         wake: None,
     }

@@ -87,6 +87,7 @@ class InCommon(unittest.TestCase):
         self.assertEqual(text.head(), "COMM    TOOK us  PATH")
         self.assertEqual(text.line("make", 1500, "/x"), "make        1.5  /x")
         self.assertEqual(text.line("make", None, None), "make          -  -")
+        self.assertEqual(text.line("a\nb", 1500, "/x\nmake 1.0 /y"), r"a\x0ab         1.5  /x\x0amake 1.0 /y")
         objects = Columns(True, **columns)
         objects.end = 7
         with redirect_stdout(StringIO()) as out:

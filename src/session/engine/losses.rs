@@ -235,6 +235,16 @@ pub fn print_unknown_cgroups(context: &Context) {
     }
 }
 
+/// Prints why the run ended, if cgroups were selected and all of them were removed.
+pub fn print_removed_cgroups(names: &[String]) {
+    if !names.is_empty() {
+        output::say(format_args!(
+            "--cgroups: the run ends, because {} was removed; a cgroup that is made with this name again is another one",
+            names.join(", ")
+        ));
+    }
+}
+
 /// Prints at the end of a run how many frames have no names because the recording's binaries were not found.
 pub fn print_unnamed_frames(nameless: &UnnamedFrames, verbosity: Verbosity) {
     if verbosity >= Verbosity::Normal

@@ -386,12 +386,21 @@ pub fn options(plan: &plan::Capture, sizes: &Sizes, mappings: Mappings, wake: st
         sampling_limit: plan.sampling_limit,
         own_threads: own_threads(plan),
         ends_with: None,
+        ends_with_cgroups: cgroups(names_of_cgroups(plan)).unwrap_or_default(),
         idle: match plan.callchain.live_python() {
             plan::InterpreterFrameUse::No => IdleRounds::Rare,
             // Names are read from processes, which may end soon.
             plan::InterpreterFrameUse::Yes | plan::InterpreterFrameUse::Only => IdleRounds::Frequent,
         },
         wake: Some(wake),
+    }
+}
+
+/// Returns the names of the selected cgroups, as the user typed them.
+pub fn names_of_cgroups(plan: &plan::Capture) -> &[String] {
+    match (&plan.target, &plan.selected_tasks) {
+        (plan::Target::Cgroups { cgroups, .. }, _) | (_, Some(plan::Target::Cgroups { cgroups, .. })) => cgroups,
+        _ => &[],
     }
 }
 

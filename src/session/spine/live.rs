@@ -12,7 +12,7 @@ use perf_prof_events::{
     event::{Cgroups, Context, EventType, Format, Processes, Provenance, RunInterpreters, Sink, Stats, Targets},
 };
 use perf_prof_format::{
-    record::{EventIds, Source as _},
+    record::{Ended, EventIds, Source as _},
     spec::EventSpec,
 };
 use perf_prof_symbols::{running_kernel::RunningKernel, runtime::Interpreters};
@@ -54,7 +54,7 @@ use crate::{
         sharing,
         workload_end::end_workload,
     },
-    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target, Verbosity},
+    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target},
     recorder::{self, AfterFailure, FrameNames, RecordingTee, RecordingWriter, Subject, Summary},
 };
 
@@ -225,7 +225,7 @@ impl LiveSession {
         let end = end(run_loop.source.off_at(), about);
         let recorded = finish_recording(&mut run_loop.source, ending, end.of_spans);
         let at_exit = run_loop.finish(ending, finish_as(ending, plan.face), &mut sink, end);
-        print_shortcomings(about, plan.verbosity);
+        print_shortcomings(about, &plan, command.is_none().then_some(ending));
         Outcome {
             ending,
             at_exit,
@@ -288,8 +288,12 @@ fn finish_as(ending: Ending, face: Face) -> FinishAs {
     if has_result { FinishAs::Program } else { FinishAs::Part }
 }
 
-/// Prints which spans, call chains and cgroups are missing.
-fn print_shortcomings(About { context, stats, events, .. }: &About, verbosity: Verbosity) {
+/// Prints which spans, call chains and cgroups are missing. `ending` is `None` if the run has a command.
+fn print_shortcomings(About { context, stats, events, .. }: &About, plan: &RunPlan, ending: Option<Ending>) {
+    let verbosity = plan.verbosity;
+    if ending == Some(Ending::Source(Ended::TasksExited)) {
+        losses::print_removed_cgroups(requests::names_of_cgroups(&plan.capture));
+    }
     span_report::print_unfulfilled(events, stats, context, verbosity);
     losses::print_endings(context.endings(), verbosity);
     losses::print_unknown_cgroups(context);

@@ -41,6 +41,11 @@ impl FedBy {
         self.0.lock().clone()
     }
 
+    /// Returns a copy, which later events do not change.
+    pub fn as_it_is(&self) -> FedBy {
+        FedBy(Mutex::new(self.fed()))
+    }
+
     /// Returns the run; `None` after its end.
     pub fn run(&self) -> Option<Arc<About>> {
         self.fed()?.run.upgrade()

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use perf_prof_events::{
     aggregate::metrics::{Family, MetricKind, write_protobuf, write_text},
-    event::Stats,
+    event::{Shortfall, Stats},
 };
 use perf_prof_session::{
     engine::{kernel_tables::SharedGroups, refresh::Freshness},
@@ -16,7 +16,7 @@ use pyo3::{
     types::{PyBytes, PyList},
 };
 
-use super::base::Aggregator;
+use super::{base::Aggregator, fed_by::FedBy};
 
 /// The first word of the names of all metrics.
 const PREFIX: &str = "perf_prof";
@@ -34,10 +34,11 @@ struct Source {
     table: SharedGroups,
     unit: String,
     help: String,
+    fed_by: FedBy,
+    /// The field whose values the table contains.
+    value: Option<String>,
     run: Option<Arc<About>>,
     stats: Option<Arc<Stats>>,
-    /// True if events or spans are missing in the table.
-    is_partial: bool,
 }
 
 impl Source {
@@ -49,9 +50,9 @@ impl Source {
             Some(filter) => format!("{selectors} where {filter}"),
             None => selectors,
         };
-        let is_partial = fed_by.shortfall(definition.value.as_deref()).is_some();
+        let (unit, fed_by) = (aggregator.unit().to_owned(), fed_by.as_it_is());
         let (run, stats) = (fed_by.run(), fed_by.stats());
-        Source { name, table, unit: aggregator.unit().to_owned(), help, run, stats, is_partial }
+        Source { name, table, unit, help, fed_by, value: definition.value, run, stats }
     }
 
     fn family(&self) -> Family {
@@ -79,18 +80,26 @@ fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
     all.sort_by_key(|stats| Arc::as_ptr(stats));
     all.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let sum = |number: fn(&Stats) -> u64| all.iter().map(|stats| number(stats)).sum();
+    let shortfalls: Vec<Shortfall> =
+        sources.iter().filter_map(|source| source.fed_by.shortfall(source.value.as_deref())).collect();
+    let lost: u64 = sum(Stats::total_lost);
     let counter = |name: &str, help: &str, value| Family::of_number(name, help, MetricKind::Counter, &[], value);
     let gauge = |name: &str, help: &str, labels: &[(&str, &str)], value| {
         Family::of_number(name, help, MetricKind::Gauge, labels, value)
     };
     vec![
         counter("perf_prof_delivered_total", "events that were delivered or added up", sum(Stats::total_delivered)),
-        counter("perf_prof_lost_total", "events that were lost", sum(Stats::total_lost)),
+        counter("perf_prof_lost_total", "events that were lost", lost),
+        counter(
+            "perf_prof_missing_spans_total",
+            "spans that are known to be missing in a table; in the one where most are",
+            shortfalls.iter().map(|shortfall| shortfall.gaps).max().unwrap_or(0),
+        ),
         gauge(
             "perf_prof_partial",
-            "1 if events or spans are missing in the tables",
+            "1 if events were lost or spans are missing in the tables",
             &[],
-            sources.iter().any(|source| source.is_partial).into(),
+            (lost != 0 || !shortfalls.is_empty()).into(),
         ),
         gauge(
             "perf_prof_up_to_date",
