@@ -12,7 +12,7 @@ from perf_prof import Hist
 from perf_prof.script import Options
 
 Options(__doc__).parse()
-block = Hist("duration", by=("dev", "op"), unit="s", limit=200)
+block = Hist("duration", by=("dev", "op"), unit="us", limit=200)
 block_size = Hist("bytes", by=("dev", "op"), unit="bytes", limit=200)
 block_io = block, block_size
 

@@ -12,7 +12,7 @@ from perf_prof import Hist
 from perf_prof.script import Options
 
 Options(__doc__).parse()
-runqueue = Hist("duration", by="comm", unit="s", limit=100)
+runqueue = Hist("duration", by="comm", unit="us", limit=100)
 
 
 def __exit__() -> None:
