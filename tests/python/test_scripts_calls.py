@@ -167,7 +167,8 @@ class FileLife(ScriptTest):
 
 class FailedCallsMetrics(ScriptTest):
     def test_only_calls_that_fail_are_counted(self):
-        calls = [system_call("openat", MS, 2 * MS, ret, -100, "/x", 0) for ret in (3, -2, -2, -13)]
+        calls = [system_call("openat", MS, 2 * MS, ret, -100, "/x", 0) for ret in (3, -2, -2, -13, -512, -516)]
+        calls.append(system_call("rt_sigreturn", 3 * MS, 4 * MS, -4))
         module = run_script(os.path.join(SCRIPTS, "failed_calls_metrics.py"), calls).module
         self.assertEqual(module.failed_calls.to_dict(), {("openat", -2, "app"): 2, ("openat", -13, "app"): 1})
 
