@@ -142,11 +142,14 @@ pub fn file_of(name: &OsStr) -> Result<Option<ScriptFile>, Failure> {
 /// Returns the embedded script with this name. The name may end in `.py`.
 fn script(name: &str) -> Result<&'static Shipped, Failure> {
     let name = name.strip_suffix(".py").unwrap_or(name);
-    SHIPPED.iter().find(|script| script.name == name).ok_or_else(|| {
-        let similar = similar_names(name, SHIPPED.iter().map(|script| script.name.to_owned()));
-        let hint = did_you_mean_quoted(&similar);
-        anyhow!("there is no script `{name}`{hint}\n`perf-prof scripts` lists the scripts").into()
-    })
+    SHIPPED.iter().find(|script| script.name == name).ok_or_else(|| unknown(name))
+}
+
+/// Returns the error for a name that no embedded script has.
+pub fn unknown(name: &str) -> Failure {
+    let similar = similar_names(name, SHIPPED.iter().map(|script| script.name));
+    let hint = did_you_mean_quoted(&similar);
+    anyhow!("there is no script `{name}`{hint}\n`perf-prof scripts` lists the scripts").into()
 }
 
 /// Returns the first line of a script's docstring.

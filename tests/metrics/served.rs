@@ -200,6 +200,9 @@ fn what_cannot_be_served_is_refused() {
     let port = free_port();
     let _holder = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
     check(counts, &[CALLS, "--listen", &format!("127.0.0.1:{port}")], "Address already in use");
+    let unknown = perf_prof(&["serve", "runqeue_metrics"]).output().unwrap();
+    let error = "there is no script `runqeue_metrics`; did you mean `runqueue_metrics`?";
+    assert!(said(&unknown).contains(error), "{}", said(&unknown));
     let nothing = perf_prof(&["serve"]).output().unwrap();
     assert!(said(&nothing).contains("no script"), "{}", said(&nothing));
 }

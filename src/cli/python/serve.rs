@@ -1,7 +1,7 @@
 //! `perf-prof serve`: runs a script and serves its aggregators as metrics. It is `perf-prof python --listen`, with the
 //! options of the script's first line.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::Path};
 
 use clap::{Arg, ArgAction, Command};
 use perf_prof_session::engine::ExitStatus;
@@ -88,6 +88,9 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     let start: [OsString; 4] = [of_program, "python".into(), "--listen".into(), LISTEN.into()];
     let has_events = split.options.iter().any(is_event);
     let first = if has_events { None } else { given(&script) };
+    if !has_events && first.is_none() && script != "help" && !Path::new(&script).exists() {
+        return Err(shipped::unknown(&script.to_string_lossy()));
+    }
     // The `--` at the end of the first line is removed, because more options follow.
     let first = first.and_then(|words| split::split(&flags, words).ok()).map(|first| first.options);
     let ours = start.into_iter().chain(first.unwrap_or_default()).chain(split.options);
