@@ -45,6 +45,8 @@ pub struct Dump {
     pub joined: u64,
     /// The dump contains all samples since this time.
     complete_from: u64,
+    /// If the rings held less than the wanted time before the trigger: this time, and the size of the largest such ring.
+    short: Option<(Duration, u64)>,
     /// Samples at these times are written.
     window: Range<u64>,
     /// For each ring, the position up to which it was copied.
@@ -115,6 +117,8 @@ impl Dump {
         let oldest = first.iter().filter_map(|copy| copy.complete_from(now)).max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
         let late = late_rings(&first, from, now);
+        let is_short = |copy: &&FirstCopy| copy.complete_from(now).is_some_and(|begins| begins > from);
+        let short = before.zip(first.iter().filter(is_short).map(|copy| copy.bytes).max());
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
         Ok(Dump {
             writer,
@@ -126,6 +130,7 @@ impl Dump {
             trigger,
             joined: 0,
             complete_from: oldest.max(from),
+            short,
             // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
             window: from.max(began)..until,
             since: Vec::new(),
@@ -349,6 +354,15 @@ impl Dump {
             true => format!("from {:.1} s after", seconds(trigger, complete)),
             false => format!("from {:.1} s before", seconds(complete, trigger)),
         }
+    }
+
+    /// Returns a text about the wanted time if the rings held less than that: `; of 10.0 s asked: the rings held no more`.
+    /// `can_set_size` is whether `-m` is the size of these rings.
+    pub fn shortfall(&self, can_set_size: bool) -> String {
+        let Some((before, bytes)) = self.short else { return String::new() };
+        let larger = bytes.next_power_of_two().saturating_mul(2).max(1 << 20) >> 20;
+        let way_out = if can_set_size { format!("-m {larger}M holds more") } else { "use fewer events".to_owned() };
+        format!("; of {:.1} s asked: the rings held no more; {way_out}", before.as_secs_f64())
     }
 
     /// Returns the time from the first trigger to the end of the dump, or to `now` if the dump still continues.

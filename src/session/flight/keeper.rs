@@ -576,6 +576,7 @@ impl<'a> Keeper<'a> {
             1 => text += " and another trigger",
             more => text += &format!(" and {more} more triggers"),
         }
+        text += &dump.shortfall(!self.plan.is_on_request());
         if dump.overwritten() != 0 {
             text += &format!("; about {} samples were overwritten before they were copied", dump.overwritten());
         }
