@@ -14,7 +14,7 @@ from perf_prof import Count
 from perf_prof.script import Options
 
 Options(__doc__).parse()
-FAILED = "ret < 0 && ret >= -4095 && (ret > -512 || ret < -516) && name != \"rt_sigreturn\""
+FAILED = 'ret < 0 && ret >= -4095 && (ret > -512 || ret < -516) && name != "rt_sigreturn"'
 failed_calls = syscall = Count("name", "ret", "comm", where=FAILED, limit=1000)
 
 

@@ -73,6 +73,7 @@ fn reasons_are_told() {
     for (args, reason) in [
         (&["top", "offcpu", "--by", "waited"][..], "BPF programs cannot read `waited`"),
         (&["top", "task-state"], "several events end its spans"),
+        (&["top", "block-io", "-a", "--by", "dev"], "programs do not pair this source"),
         (&["top", "workqueue", "-a", "--by", "workqueue"], "BPF programs cannot read `workqueue`"),
         (&["top", "workqueue/function=flush_*/", "-a"], "its filter compares names of addresses"),
         (&["top", "workqueue"], "BPF programs cannot know the task of its spans"),

@@ -131,6 +131,19 @@ pub fn lower_span(
         Ok(Reader { event, format: tracepoint(event)?, ids })
     };
     let (begins, end) = begins_and_end(&steps)?;
+    let mut inputs = Vec::new();
+    for (input, steps) in steps.iter().enumerate() {
+        let used: Vec<&Step> = steps.iter().filter(|step| !is_ignored(step.action)).collect();
+        if used.is_empty() {
+            continue;
+        }
+        let reader = reader(input)?;
+        let filter = filters.get(input).copied().flatten();
+        let selected = filter.map(|filter| filter::test(filter.node(), &mut { reader })).transpose()?;
+        let steps = used.into_iter().map(|step| step::lowered(reader, step)).collect::<Result<Vec<_>, _>>()?;
+        let switch = switch(reader, &steps);
+        inputs.push(LoweredInput { input, steps, selected, switch });
+    }
     let begin = begins.iter().map(|&input| Ok((input, reader(input)?))).collect::<Result<_, Unsuited>>()?;
     let (end_of_span, for_filters) = ((end, reader(end)?), ForFilters::Nothing);
     let mut of_span = SpanReader { event, format, begin, end: end_of_span, kept: Vec::new(), context, for_filters };
@@ -145,19 +158,6 @@ pub fn lower_span(
         TaskUse::Own | TaskUse::Ids => Some(of_span.task()?),
     };
     let kept = of_span.kept;
-    let mut inputs = Vec::new();
-    for (input, steps) in steps.iter().enumerate() {
-        let used: Vec<&Step> = steps.iter().filter(|step| !is_ignored(step.action)).collect();
-        if used.is_empty() {
-            continue;
-        }
-        let reader = reader(input)?;
-        let filter = filters.get(input).copied().flatten();
-        let selected = filter.map(|filter| filter::test(filter.node(), &mut { reader })).transpose()?;
-        let steps = used.into_iter().map(|step| step::lowered(reader, step)).collect::<Result<Vec<_>, _>>()?;
-        let switch = switch(reader, &steps);
-        inputs.push(LoweredInput { input, steps, selected, switch });
-    }
     Ok(LoweredSpan { inputs, kept, min: span.spec().min, task, own, table })
 }
 

@@ -51,7 +51,7 @@ impl StepAction {
 /// Returns a step in the form that a program executes.
 pub(super) fn lowered(reader: Reader<'_>, step: &Step) -> Result<LoweredStep, Unsuited> {
     if step.after.is_some() {
-        return Err(Unsuited::Spans("its events have conditions on open spans"));
+        return Err(Unsuited::Spans("programs do not pair this source: what its events do depends on open spans"));
     }
     let key = |plan: &KeyPlan| plan.parts().iter().map(|part| key_part(reader, part)).collect::<Result<Vec<_>, _>>();
     let mut keys: Vec<Vec<Number>> =
@@ -72,7 +72,7 @@ pub(super) fn lowered(reader: Reader<'_>, step: &Step) -> Result<LoweredStep, Un
         },
         Action::Schedule(Change::Comes | Change::ComesAfterWakeup) => StepAction::Comes,
         Action::Schedule(Change::Wakes) => StepAction::Wakes,
-        _ => return Err(Unsuited::Spans("a key may be open several times")),
+        _ => return Err(Unsuited::Spans("programs do not pair this source: what its events do depends on open spans")),
     };
     let when = step.when.as_ref().map(|filter| filter::test(filter.node(), &mut { reader })).transpose()?;
     Ok(LoweredStep { action, keys, when })
