@@ -64,7 +64,9 @@ impl Lacking {
         }
     }
 
-    /// Notes the events `attrs` of a span that were recorded with another filter than the span's options need.
+    /// Notes the events `attrs` of a span that were recorded with another filter than the span's options need. If different
+    /// events have the same filter, of their own fields, it left out whole spans, which the user did not want. Where the span's
+    /// options can say which events they need, this is known better.
     pub fn note_filters(
         &mut self,
         spec: &EventSpec,
@@ -72,12 +74,21 @@ impl Lacking {
         attrs: &[usize],
         (recording, formats): (&Recording, &[Format]),
     ) {
+        let filters: Vec<_> = attrs.iter().map(|&attr| recording.filter_of(&recording.events[attr])).collect();
         let narrow = source::source_of(span).ok().flatten().and_then(|source| source.narrow);
+        if narrow.is_none()
+            && let [Some(first), others @ ..] = &filters[..]
+            && !others.is_empty()
+            && others.iter().all(|other| other.as_ref() == Some(first))
+            && !first.contains("common_")
+        {
+            return;
+        }
         let own = narrow.and_then(|narrow| narrow(&span.options));
         // The numbers of system calls in this filter are those of this machine.
         let is_foreign = recording.features.arch.as_deref().is_some_and(|arch| arch != ARCH);
-        for &attr in attrs {
-            let Some(filter) = recording.filter_of(&recording.events[attr]) else { continue };
+        for (&attr, filter) in attrs.iter().zip(filters) {
+            let Some(filter) = filter else { continue };
             if own.as_ref().is_none_or(|own| !is_foreign && !covers(&filter, own)) {
                 let (selector, event) = (spec.selector.clone(), formats[attr].name());
                 self.filtered.push(Filtered { selector, event, filter: filter.into_owned() });
