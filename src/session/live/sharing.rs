@@ -13,14 +13,13 @@ use perf_prof_format::{
 };
 
 use super::select::Selected;
-use crate::engine::{
-    pump::{SharedSamples, SharedTracepoint},
-    sample_routes::Route,
+use crate::{
+    engine::{
+        pump::{SharedSamples, SharedTracepoint},
+        sample_routes::Route,
+    },
+    selectors::union_of_filters,
 };
-
-/// The maximum length of a filter, in bytes. The kernel accepts one page (`perf_event_set_filter()` in
-/// kernel/events/core.c).
-const LONGEST_FILTER: usize = 4000;
 
 /// Finds the events that are the same tracepoint, and decides which one of them is opened ([`Selected::samples_of`]).
 /// Fails if no event can be opened for all of them.
@@ -132,18 +131,6 @@ fn has_fields_of(one: &Selected, other: &Selected) -> bool {
     other.fields().iter().all(|field| is_in_one(&field.name, field.offset))
 }
 
-/// Returns a filter that passes each sample that at least one of the filters passes. `None` passes everything.
-fn union_of_filters<'a>(filters: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
-    let mut all: Vec<&str> = filters.collect::<Option<_>>()?;
-    let mut seen = HashSet::new();
-    all.retain(|filter| seen.insert(*filter));
-    if let [only] = all.as_slice() {
-        return Some((*only).to_owned());
-    }
-    let union = all.iter().map(|filter| format!("({filter})")).collect::<Vec<_>>().join(" || ");
-    (union.len() <= LONGEST_FILTER).then_some(union)
-}
-
 /// Adds to the request of each opened event what the events that share the samples of this event request.
 pub fn merge(requests: &mut [EventRequest], selected: &[Selected]) {
     for opened in 0..selected.len() {
@@ -180,13 +167,6 @@ pub fn recorded_filter(selected: &[Selected], opened: usize) -> Option<String> {
     let mut filters = sharing(selected, opened).map(|at| selected[at].spec.filter.as_deref()).peekable();
     filters.peek()?;
     union_of_filters(filters)
-}
-
-/// Returns whether events that were recorded with the filter `recorded` are all that pass the filter `own`.
-pub fn covers(recorded: &str, own: &str) -> bool {
-    let bare = |term: &str| term.trim_matches(['(', ')']).to_owned();
-    let has = |term: &str| recorded.split(" || ").any(|other| bare(other) == bare(term));
-    recorded == own || !recorded.contains("&&") && own.split(" || ").all(has)
 }
 
 /// Returns the indices of the events that get the samples of the event `opened`. There are none if this event is not
@@ -357,17 +337,6 @@ mod tests {
             assert!(both.iter().all(|event| event.lacks.is_empty()), "the kernel applies it");
             assert!(route(&both, 1, Some(filter)).unwrap().filter.is_none());
         }
-    }
-
-    #[test]
-    fn a_union_passes_what_each_filter_passes() {
-        let union = |filters: &[Option<&str>]| union_of_filters(filters.iter().copied());
-        assert_eq!(union(&[Some("a == 1"), Some("b == 2 && c")]).unwrap(), "(a == 1) || (b == 2 && c)");
-        assert_eq!(union(&[Some("a == 1"), Some("b"), Some("a == 1")]).unwrap(), "(a == 1) || (b)");
-        assert_eq!(union(&[Some("a == 1"), Some("a == 1")]).unwrap(), "a == 1");
-        assert_eq!(union(&[Some("a == 1"), None]), None);
-        let long = format!("a == 1{}", " || a == 1".repeat(300));
-        assert_eq!(union(&[Some(&long), Some("b"), Some(&format!("{long} || c"))]), None, "the kernel refuses it");
     }
 
     #[test]

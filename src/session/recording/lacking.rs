@@ -14,8 +14,8 @@ use perf_prof_recordings::{AttrFlag, RecordedEvent, Recording};
 
 use super::select::{Selected, has_chains};
 use crate::{
-    live::sharing::covers,
     plan::{Callchain, Face, RunPlan, Switch, Verbosity},
+    selectors::covers,
 };
 
 /// What a recording lacks for the selected events. Each member lists the selectors or events that lack something.

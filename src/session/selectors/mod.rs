@@ -4,6 +4,7 @@
 mod breakpoint;
 pub mod devices;
 mod error;
+mod filters;
 mod machine;
 mod options;
 mod perf_event;
@@ -21,6 +22,7 @@ use perf_prof_format::{
 
 pub use self::{
     error::SourceError,
+    filters::{covers, union_of_filters},
     machine::{Machine, RunningMachine},
     probe::{
         FileError, FoundProbe, LocationError, Place, ProbeError, ResolvedProbe, StaticField, functions, made_format,

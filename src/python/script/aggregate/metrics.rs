@@ -37,8 +37,6 @@ struct Source {
     fed_by: FedBy,
     /// The field whose values the table contains.
     value: Option<String>,
-    run: Option<Arc<About>>,
-    stats: Option<Arc<Stats>>,
 }
 
 impl Source {
@@ -51,8 +49,7 @@ impl Source {
             None => selectors,
         };
         let (unit, fed_by) = (aggregator.unit().to_owned(), fed_by.as_it_is());
-        let (run, stats) = (fed_by.run(), fed_by.stats());
-        Source { name, table, unit, help, fed_by, value: definition.value, run, stats }
+        Source { name, table, unit, help, fed_by, value: definition.value }
     }
 
     fn family(&self) -> Family {
@@ -68,7 +65,7 @@ fn sources(tables: Vec<(String, Py<Aggregator>)>) -> Vec<Source> {
 
 /// Requests that the runs bring their tables up to date. Returns whether all tables are up to date.
 fn refresh(sources: &[Source]) -> bool {
-    let mut runs: Vec<&Arc<About>> = sources.iter().filter_map(|source| source.run.as_ref()).collect();
+    let mut runs: Vec<Arc<About>> = sources.iter().filter_map(|source| source.fed_by.run()).collect();
     runs.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let asked = runs.iter().filter_map(|run| run.refresh.as_ref()).map(|refresh| refresh.ask(MAX_AGE, PATIENCE));
     asked.filter(|freshness| *freshness == Freshness::AsTheyWere).count() == 0
@@ -76,8 +73,8 @@ fn refresh(sources: &[Source]) -> bool {
 
 /// Returns the metrics that describe perf-prof itself.
 fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
-    let mut all: Vec<&Arc<Stats>> = sources.iter().filter_map(|source| source.stats.as_ref()).collect();
-    all.sort_by_key(|stats| Arc::as_ptr(stats));
+    let mut all: Vec<Arc<Stats>> = sources.iter().filter_map(|source| source.fed_by.stats()).collect();
+    all.sort_by_key(Arc::as_ptr);
     all.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let sum = |number: fn(&Stats) -> u64| all.iter().map(|stats| number(stats)).sum();
     let shortfalls: Vec<Shortfall> =

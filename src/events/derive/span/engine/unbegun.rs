@@ -29,8 +29,9 @@ pub(super) struct Begun {
     threads: FxHashSet<u64>,
     /// The last thread of `threads`. Most spans of a thread follow each other.
     last: Option<u64>,
-    /// For each thread whose span ended without a begin: its task and the time. A recorder that ends may turn off the events
-    /// that begin spans before those that end them. So the begin is missing only if the thread begins another span later.
+    /// For each thread whose span ended without a begin: its task and the time. At its end, a recorder may turn the begin
+    /// events off first, and the end events a moment later. So a begin counts as missing only if the thread begins another span
+    /// later.
     unbegun: FxHashMap<u64, (i32, u64)>,
     /// Whether events were lost. The begin of a thread's first end may be one of them.
     had_loss: bool,
@@ -113,8 +114,8 @@ impl Engine {
         }
     }
 
-    /// Drops the open spans of the thread that ended another span at `time`. A thread has one span at a time. So the recording
-    /// lacks the ends of these spans or the begin of the other one, or one of these events is damaged.
+    /// Drops the open spans of the thread that ended another span at `time`. A thread has one span at a time. So an end of
+    /// these spans is missing, or the begin of the other span is, or one of these events is damaged.
     fn drop_contradicted(&mut self, key: &Key, time: u64) -> Contradicted {
         if self.of_threads.is_none() || self.open.len() > MOST_SEARCHED {
             return Contradicted::Nothing;
