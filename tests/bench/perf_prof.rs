@@ -116,6 +116,11 @@ fn main() {
         perf_script::rows(&mut table);
         return table.print();
     }
+    if has("--live") {
+        floor::and_memory(&mut table);
+        live::rows(&mut table);
+        return table.print();
+    }
     if has("--in-kernel") {
         in_kernel::rows(&mut table);
         in_kernel::switches(&mut table);
