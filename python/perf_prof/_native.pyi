@@ -54,7 +54,7 @@ class _SpanCounts(TypedDict, total=False):
     unseen: int
     partial: bool
     incomplete_tasks: dict[int, tuple[str, int]]
-    missing_time: int
+    missing_time: int | None
     cpus_without_idle_events: list[int]
 
 class _EventCounts(_SpanCounts):

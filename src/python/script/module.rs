@@ -318,8 +318,9 @@ fn realtime() -> i64 {
 /// the number of events of the selected tasks that the kernel did not deliver, although it reported no loss; later
 /// events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
 /// thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
-/// duration, in ns, of the spans that were dropped because events were lost. 'cpus_without_idle_events' lists the
-/// CPUs of whose idle task the kernel delivers no events.
+/// duration, in ns, of the spans that were dropped because events were lost; None if spans are missing and nothing
+/// shows how long they lasted. 'cpus_without_idle_events' lists the CPUs of whose idle task the kernel delivers no
+/// events.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))
@@ -376,14 +377,13 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
             let (incomplete, lacks_events) = (span.incomplete().clone(), run.stats.lacks_events());
-            row.set_item(
-                "partial",
-                lacks_events || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0,
-            )?;
+            let partial = lacks_events || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0;
+            row.set_item("partial", partial)?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();
             let tasks = tasks.map(|IncompleteTask { tid, comm, gaps, .. }| (tid, (comm, gaps)));
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
-            row.set_item("missing_time", incomplete.missing())?;
+            let missing = incomplete.missing();
+            row.set_item("missing_time", (missing != 0 || !partial).then_some(missing))?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
             // The number of lost samples is known. The number of lost spans is known only if BPF programs make the
             // spans.
