@@ -156,6 +156,11 @@ pub fn say(text: impl std::fmt::Display) {
     }
 }
 
+/// Returns a number with the form of its noun: `1 sample`, `2 samples`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Returns a message as it is shown on stderr.
 pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
     if io::stderr().is_terminal() { text_for_terminal(text) } else { text.into() }

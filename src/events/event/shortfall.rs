@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use perf_prof_system::output::counted;
 use rustc_hash::FxHashMap;
 
 use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
@@ -254,10 +255,6 @@ impl Shortfall {
         }
         reasons.join("; ")
     }
-}
-
-fn counted(number: u64, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 impl IncompleteTask {

@@ -10,6 +10,7 @@ use perf_prof_session::{
     plan::SplitBy,
     spine::About,
 };
+use perf_prof_system::output::counted;
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
@@ -146,8 +147,7 @@ impl PartResults {
         let mut reasons: Vec<String> = decoded.iter().flat_map(|result| result.damage.clone()).collect();
         let lost: u64 = decoded.iter().map(|result| result.lost).sum();
         if lost != 0 {
-            reasons
-                .push(format!("{lost} event{} lost while it was recorded", if lost == 1 { " was" } else { "s were" }));
+            reasons.push(format!("{} lost while it was recorded", counted(lost, "event was", "events were")));
         }
         decoded.into_iter().for_each(|result| self.0.add(result));
         Ok(reasons)

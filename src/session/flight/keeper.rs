@@ -578,15 +578,17 @@ impl<'a> Keeper<'a> {
         }
         text += &dump.shortfall(!self.plan.is_on_request());
         if dump.overwritten() != 0 {
-            text += &format!("; about {} samples were overwritten before they were copied", dump.overwritten());
+            let samples = output::counted(dump.overwritten(), "sample was", "samples were");
+            text += &format!("; about {samples} overwritten before they were copied");
         }
         text
     }
 
     fn report(&self, path: &std::path::Path, told: &str, summary: &recorder::Summary) {
         if self.plan.record.verbosity > Verbosity::Quiet {
-            let (samples, size) = (summary.samples, recorder::bytes(summary.bytes));
-            output::say(format_args!("'{}': {samples} samples in {size}, {told}", path.display()));
+            let samples = output::counted(summary.samples, "sample", "samples");
+            let size = recorder::bytes(summary.bytes);
+            output::say(format_args!("'{}': {samples} in {size}, {told}", path.display()));
         }
     }
 

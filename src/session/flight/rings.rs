@@ -158,13 +158,13 @@ fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture)
 /// Prints how many bytes of events the rings keep, and the folder of the dumps, if they have one.
 pub fn say_sizes(sizes: &[usize], folder: Option<&DumpFolder>) {
     let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
-    let what = if count == 1 { "ring keeps" } else { "rings keep" };
+    let rings = output::counted(count as u64, "ring keeps", "rings keep");
     let kept = recorder::bytes(total as u64);
     // `-o NAME` without a slash is a file in the working directory if there is no such folder. So the message shows the
     // whole path.
     let absolute = |folder: &DumpFolder| path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
     let place = folder.map(|folder| format!("; dumps go into the folder '{}'", absolute(folder).display()));
-    output::say(format_args!("{count} {what} the newest {kept} of events{}", place.unwrap_or_default()));
+    output::say(format_args!("{rings} the newest {kept} of events{}", place.unwrap_or_default()));
 }
 
 /// Prints a message if the rings keep less than the time `before`.

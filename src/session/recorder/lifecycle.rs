@@ -520,9 +520,10 @@ impl Summary {
     pub fn report_left_out(&self) {
         if self.left_out != 0 {
             output::say(format_args!(
-                "{} samples are not in {}: another program counts the same software event, and the kernel gave these \
+                "{} not in {}: another program counts the same software event, and the kernel gave these \
                  samples the id of that program's event; select only one software event, so that they can be recorded",
-                self.left_out, self.name
+                output::counted(self.left_out, "sample is", "samples are"),
+                self.name
             ));
         }
     }
@@ -532,7 +533,8 @@ impl Summary {
     pub fn report(&self, more: &str, verbosity: Verbosity) {
         let Summary { name, samples, lost, dropped, .. } = self;
         if *dropped != 0 && self.failure.is_some() {
-            output::say(format_args!("{name} is incomplete: {dropped} samples could not be written"));
+            let samples = output::counted(*dropped, "sample", "samples");
+            output::say(format_args!("{name} is incomplete: {samples} could not be written"));
         }
         if verbosity > Verbosity::Quiet {
             let share = match lost {
@@ -543,8 +545,8 @@ impl Summary {
                     format!("{lost} lost ({percent:.1} %): a larger -m{more} or fewer events help")
                 }
             };
-            let what = if *samples == 1 { "sample" } else { "samples" };
-            output::say(format_args!("{name}: {samples} {what} in {}, {share}", bytes(self.bytes)));
+            let samples = output::counted(*samples, "sample", "samples");
+            output::say(format_args!("{name}: {samples} in {}, {share}", bytes(self.bytes)));
         }
     }
 }

@@ -7,6 +7,7 @@ use perf_prof_events::{
 };
 use perf_prof_format::value::ValueType;
 use perf_prof_session::engine::ExitStatus;
+use perf_prof_system::output::counted;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -210,8 +211,7 @@ impl TallyCommand for Hist {
             let figures: Vec<String> = percentiles.chain(max).collect();
             let key = key_line(&self.by, key);
             let separator = if key.is_empty() { "" } else { ": " };
-            let plural = if of.count == 1 { "" } else { "s" };
-            let values = format!("{key}{separator}{} value{plural}", of.count);
+            let values = format!("{key}{separator}{}", counted(of.count, "value", "values"));
             if of.count == 0 {
                 lines.push(values);
                 continue;

@@ -25,7 +25,7 @@ use perf_prof_session::{
     plan::{RunPlan, Verbosity},
     spine::{About, Receiver},
 };
-use perf_prof_system::output::say;
+use perf_prof_system::output::{counted, say};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -290,12 +290,10 @@ impl Counted {
 
     /// Returns a count with its noun: `1 span`, `2 spans`.
     fn text(self, number: u64) -> String {
-        let word = match self {
-            Counted::Events => "event",
-            Counted::Spans => "span",
-        };
-        let plural = if number == 1 { "" } else { "s" };
-        format!("{number} {word}{plural}")
+        match self {
+            Counted::Events => counted(number, "event", "events"),
+            Counted::Spans => counted(number, "span", "spans"),
+        }
     }
 
     /// Like [`Counted::text`], but with `at least` if some are missing.

@@ -11,6 +11,7 @@ use perf_prof_format::spec::{
 use perf_prof_symbols::symbol::elf::{Elf, ElfError, StaticProbe, static_probes as probes_of, variables};
 use perf_prof_system::{
     file::SharedFile,
+    output::counted,
     probe_definition::{FireAt, ProbeDefinition, ProbedCode, ProbedPlace},
 };
 
@@ -152,7 +153,8 @@ fn resolve_layout(
     let count = definition.places.len();
     let semaphore =
         if definition.places.iter().any(|place| place.semaphore.is_some()) { ", with a semaphore" } else { "" };
-    let note = format!("{} has {count} place{}{semaphore}", found.probe, if count == 1 { "" } else { "s" });
+    let places = counted(count as u64, "place", "places");
+    let note = format!("{} has {places}{semaphore}", found.probe);
     let lacks = layout.fields().into_iter().filter_map(|StaticField { name, type_name }| {
         let why = type_name.err()?;
         Some(format!("usdt:{} has no {name}: {why}", found.probe.location))

@@ -217,7 +217,7 @@ impl Partial {
     fn text(&self) -> String {
         let Partial { shortfall, damage } = self;
         let (lost, up_to) = (shortfall.lost, if shortfall.of_part { "up to " } else { "" });
-        let of_events = (lost != 0).then(|| format!("{up_to}{lost} event{} lost", if lost == 1 { "" } else { "s" }));
+        let of_events = (lost != 0).then(|| format!("{up_to}{} lost", output::counted(lost, "event", "events")));
         let damaged = shortfall.damaged && damage.is_empty();
         let others = Shortfall { lost: 0, damaged, ..shortfall.clone() }.reasons();
         let others = Some(others).filter(|others| !others.is_empty());
@@ -287,8 +287,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         written => written.with_context(failed)?,
     }
     if plan.verbosity > Verbosity::Quiet && plan.output != Output::Stdout {
-        let events = if count == 1 { "event" } else { "events" };
-        output::say(format_args!("{name}: {count} {events}"));
+        output::say(format_args!("{name}: {}", output::counted(count, "event", "events")));
     }
     if plan.verbosity > Verbosity::Quiet
         && plan.form == Form::Csv
