@@ -709,8 +709,9 @@ def stats() -> _Stats:
     the number of events of the selected tasks that the kernel did not deliver, although it reported no loss; later
     events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
     thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
-    duration, in ns, of the spans that were dropped because events were lost. 'cpus_without_idle_events' lists the
-    CPUs of whose idle task the kernel delivers no events.
+    duration, in ns, of the spans that were dropped because events were lost; None if spans are missing and nothing
+    shows how long they lasted. 'cpus_without_idle_events' lists the CPUs of whose idle task the kernel delivers no
+    events.
     """
 
 class Trace:
