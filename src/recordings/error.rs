@@ -108,6 +108,11 @@ pub(crate) fn cut_off(name: &str, size: u64) -> String {
     format!("{name} is cut off: its records should be {size} bytes long; {RENEW}")
 }
 
+/// Returns the warning about a recording without the list of features that follows the records.
+pub(crate) fn missing_end(name: &str) -> String {
+    format!("{name} is cut off: what follows its records is missing, such as build ids; {RENEW}")
+}
+
 /// Returns the warning about records whose headers contain another type than the recorder wrote. `count` is the number
 /// of these records.
 pub(crate) fn wrong_types(name: &str, count: u64) -> String {

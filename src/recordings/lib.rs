@@ -7,7 +7,8 @@
 //!
 //! # Where a change goes
 //!
-//! * what a recording says about itself: `format/features.rs` (read), `write/features.rs` (written)
+//! * what a recording says about itself: `format/features.rs` (read), `write/features.rs` (written); what must be there if the
+//!   recorder is killed: `format/own_updates.rs`
 //! * a type of records of perf's user space: `format/user_records/mod.rs`, `format/swap.rs` (foreign byte order)
 //! * which event a record belongs to, and where its time is: `format/layouts.rs`
 //! * which records of a recording are selected: `select.rs`
@@ -44,6 +45,7 @@ pub use format::header::{AttrIds, FileHeader, Header, Section};
 pub use format::interpreter_frames::{RecordedFrame, RecordedFrames, RecordedKind};
 pub use format::kernel_mapping::KernelMapping;
 pub use format::layouts::Layouts;
+pub use format::own_updates::OwnUpdate;
 pub use format::tracing_data::TracingData;
 pub use format::user_records::{
     Aggregation, AuxtraceError, CpuMap, EventCpus, RoundKind, Scaling, Stat, StatConfig, StatRound, ThreadMap,

@@ -18,7 +18,7 @@ use perf_prof_format::{
 use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
-    error::{PerfDataError, cut_off, wrong_types},
+    error::{PerfDataError, cut_off, missing_end, wrong_types},
     format::{
         attr::{Attr, AttrFlag},
         bytes::ByteOrder,
@@ -27,6 +27,7 @@ use super::{
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
         layouts::{Layouts, RawNumbers},
+        own_updates::OffTimes,
         pipe_header::{self, PipeDescription},
         tracing_data::TracingData,
     },
@@ -111,6 +112,8 @@ pub struct Recording {
     pub(crate) limit: MemoryLimit,
     /// The stored block indexes of files that were not opened yet, the block devices, and the time of the end.
     blocks: StoredIndex,
+    /// The filters with which events were recorded, each with an id of the event.
+    filters: Vec<(u64, Vec<u8>)>,
     data: Data,
 }
 
@@ -211,6 +214,9 @@ impl Recording {
             _ if header.data.size == 0 => Features::default(),
             _ => Features::read(&*input, &described_within, &header, &mut warnings)?,
         };
+        if is_finished && list.offset.saturating_add(list.size) > size {
+            warnings.push(missing_end(name));
+        }
         if !is_finished {
             warnings.push(format!(
                 "{name} was not finished: the recorder did not exit normally. The records can still be read{}",
@@ -232,9 +238,12 @@ impl Recording {
             warnings.push(cut_off(name, header.data.size));
         }
         let FileHeader { order, attrs, data, .. } = header;
-        let feed = FileFeed::new(input.clone(), data);
-        let FirstRecords { kernel, tracing_data, aux, id_index } =
-            FirstRecords::read(&mut RecordReader::new(name, order, Box::new(feed)))?;
+        let records = || RecordReader::new(name, order, Box::new(FileFeed::new(input.clone(), data)));
+        let FirstRecords { kernel, tracing_data, aux, id_index, own } = FirstRecords::read(&mut records())?;
+        if own.is_switchable && blocks == StoredIndex::default() {
+            let OffTimes { over, end } = OffTimes::read(&mut records())?;
+            (blocks.off, blocks.end) = (over, end);
+        }
         if let (None, Some(bytes)) = (&features.tracing_data, tracing_data)
             && let Err(why) = features.add(HEADER_TRACING_DATA, &bytes, order)
         {
@@ -242,7 +251,7 @@ impl Recording {
         }
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
-        let described = PipeDescription { attrs, features, kernel, aux, id_index, warnings };
+        let described = PipeDescription { attrs, features, kernel, aux, id_index, own, warnings };
         let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
         Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ending, ..recording })
     }
@@ -279,7 +288,7 @@ impl Recording {
     }
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
-        let PipeDescription { attrs, features, kernel, aux, id_index, warnings } = described;
+        let PipeDescription { attrs, features, kernel, aux, id_index, own, warnings } = described;
         // The event descriptions and the attrs usually have the same order. If the orders differ, an attr gets the
         // description with the same ids.
         let by_ids: HashMap<_, _> =
@@ -326,6 +335,7 @@ impl Recording {
             layouts,
             limit,
             blocks,
+            filters: own.filters,
             data,
         }
     }
@@ -342,7 +352,7 @@ impl Recording {
 
     /// Returns the filter with which an event was recorded. Only files of `perf-prof record` have it.
     pub fn filter_of(&self, event: &RecordedEvent) -> Option<Cow<'_, str>> {
-        let (_, filter) = self.blocks.filters.iter().find(|(id, _)| event.ids.contains(id))?;
+        let (_, filter) = self.filters.iter().find(|(id, _)| event.ids.contains(id))?;
         Some(String::from_utf8_lossy(filter))
     }
 
@@ -526,6 +536,7 @@ impl Recording {
             layouts: self.layouts.clone(),
             limit: self.limit.clone(),
             blocks: self.blocks.clone(),
+            filters: self.filters.clone(),
             data,
             ..*self
         })

@@ -4,10 +4,13 @@ use std::{
     fs::OpenOptions,
     io::{Read, Write},
     os::fd::AsRawFd,
-    process::{Command, Stdio},
+    path::Path,
+    process::{Command, Output, Stdio},
     thread,
     time::Duration,
 };
+
+use serde_json::Value as Json;
 
 use crate::harness::{
     counting::objects,
@@ -102,15 +105,29 @@ fn no_span_goes_on_over_a_time_in_which_events_were_off() {
         drop(input);
         reader.wait().unwrap();
         let path = recorded.dir.path().join("perf.data");
-        let output =
-            perf_prof(&["top", "syscall/name=read/", "--by", "name", "--json", "--input"]).arg(&path).output().unwrap();
+        let output = top_of_reads(&path);
         let total = objects(&stdout(&output)).pop().unwrap();
         let (max, missing) = (total["rows"][0]["max"].as_u64().unwrap(), total["missing_time"].as_u64().unwrap());
         assert!(u128::from(max) < OFF.as_nanos() && u128::from(missing) >= OFF.as_nanos(), "{total}");
         assert_eq!((&total["partial"], &total["missing"]), (&true.into(), &1.into()), "{total}");
         let told = "1 of 4 spans: they were open when the events were turned off\n";
         assert!(said_by(&output).contains(told), "{}", said_by(&output));
+        let data = if threads.is_empty() { path.clone() } else { path.join("data") };
+        // The list of these times is at the end of the file. Without it, the records tell them.
+        let file = std::fs::read(&data).unwrap();
+        std::fs::write(&data, &file[..file.len() - 1]).unwrap();
+        let output = top_of_reads(&path);
+        let of_cut = objects(&stdout(&output)).pop().unwrap();
+        let facts = |of: &Json| [&of["rows"][0]["max"], &of["rows"][0]["count"], &of["missing"]].map(Json::clone);
+        assert_eq!(facts(&of_cut), facts(&total), "{of_cut}");
+        assert!(said_by(&output).contains(told), "{}", said_by(&output));
     }
+}
+
+/// Returns what `top` shows of a recording's calls of read().
+fn top_of_reads(recording: &Path) -> Output {
+    let args = ["top", "syscall/name=read/", "--by", "name", "--json", "--input"];
+    perf_prof(&args).arg(recording).output().unwrap()
 }
 
 #[test]

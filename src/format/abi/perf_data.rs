@@ -52,6 +52,12 @@ pub const EVENT_UPDATE_NAME: u64 = 2;
 /// `PERF_EVENT_UPDATE__CPUS` of `enum perf_event_update_type`: an update that sets the CPUs of an event.
 pub const EVENT_UPDATE_CPUS: u64 = 3;
 
+/// An update that only perf-prof writes and reads: the filter of an event.
+pub const EVENT_UPDATE_FILTER: u64 = 0x666f_7270_0000_0001;
+
+/// An update that only perf-prof writes and reads: a time in which the events were off.
+pub const EVENT_UPDATE_OFF: u64 = 0x666f_7270_0000_0002;
+
 /// `FEAT_META_INFO` of simpleperf (`simpleperf/record_file.h` of Android): the number of a feature section that perf does
 /// not know.
 pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;

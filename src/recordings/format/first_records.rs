@@ -8,6 +8,7 @@ use perf_prof_format::abi::perf_data::{
 use super::{
     bytes::{ByteOrder, ByteReader},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
+    own_updates::FirstUpdates,
 };
 use crate::{
     error::PerfDataError,
@@ -25,6 +26,8 @@ pub(crate) struct FirstRecords {
     pub aux: AuxTrace,
     /// What the rings belong to.
     pub id_index: IdIndex,
+    /// What perf-prof tells about filters and off times.
+    pub own: FirstUpdates,
 }
 
 /// What an id index (PERF_RECORD_ID_INDEX) states. `perf-prof record` and perf (since 6.0) write an id index at the start
@@ -96,6 +99,7 @@ impl FirstRecords {
             if kind == PERF_RECORD_ID_INDEX {
                 found.id_index.add(record, order);
             }
+            found.own.add(record, order);
             if kind == PERF_RECORD_AUXTRACE_INFO {
                 found.aux.kind = aux_kind(record, order);
             }

@@ -8,6 +8,7 @@ pub mod header;
 pub mod interpreter_frames;
 pub mod kernel_mapping;
 pub mod layouts;
+pub mod own_updates;
 pub mod pipe_header;
 pub mod swap;
 pub mod tracing_data;

@@ -9,6 +9,7 @@ use super::{
     first_records::{AuxTrace, IdIndex, aux_kind, inner_tracing_data},
     header::{AttrIds, EVENT_MEMORY, ID_MEMORY},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
+    own_updates::FirstUpdates,
 };
 use crate::{
     error::PerfDataError,
@@ -26,6 +27,8 @@ pub(crate) struct PipeDescription {
     pub aux: AuxTrace,
     /// What the rings belong to.
     pub id_index: IdIndex,
+    /// What perf-prof tells about filters and off times.
+    pub own: FirstUpdates,
     /// Messages about problems with these records.
     pub warnings: Vec<String>,
 }
@@ -137,6 +140,7 @@ impl PipeDescription {
                 self.attrs.push(attr);
             }
             PERF_RECORD_EVENT_UPDATE => {
+                self.own.add(record, order);
                 self.update(read).ok_or_else(|| ("the name of an event".to_owned(), CUT_OFF))?;
             }
             PERF_RECORD_HEADER_FEATURE => {

@@ -11,8 +11,7 @@
 //! An entry whose file number is `QUEUES` stands for a block device. In place of the offset, such an entry has the
 //! device's number in the upper half and the number of hardware queues in the lower half. It has no blocks, so older
 //! readers skip it. An entry whose file number is `END` has the time in place of the offset, and no blocks either. The same
-//! holds for `OFF` and `ON`: two such entries, in this order, are a time in which the events were off. `FILTERED` has the id of
-//! an event, and the entries `TEXT` after it have the event's filter, eight bytes each, the first byte in the highest place.
+//! holds for `OFF` and `ON`: two such entries, in this order, are a time in which the events were off.
 //! A file of a ring whose records are compressed has no blocks; its entry has the size of the file in place of the offset.
 //!
 //! After the entries come the size of all entries in bytes, the CRC-32 of all entries, and `MAGIC`, which ends the
@@ -52,10 +51,6 @@ const END: u64 = u64::MAX - 2;
 const OFF: u64 = u64::MAX - 3;
 const ON: u64 = u64::MAX - 4;
 
-/// The file numbers in the entries that stand for an event with a filter, and for the text of this filter.
-const FILTERED: u64 = u64::MAX - 5;
-const TEXT: u64 = u64::MAX - 6;
-
 /// The stored block indexes of a recording, its block devices, and the time of its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredIndex {
@@ -69,8 +64,6 @@ pub struct StoredIndex {
     /// The times before the end in which the events were off, in ns of the records' clock. The first and the last nanosecond
     /// belong to them.
     pub off: Vec<(u64, u64)>,
-    /// The filters with which events were recorded, each with an id of the event.
-    pub filters: Vec<(u64, Vec<u8>)>,
 }
 
 /// A block device of the recorded machine.
@@ -142,14 +135,6 @@ impl StoredIndex {
         for &(off, on) in &self.off {
             out.extend([OFF, off, 0, ON, on, 0].map(u64::to_ne_bytes).as_flattened());
         }
-        for (id, filter) in &self.filters {
-            out.extend([FILTERED, *id, 0].map(u64::to_ne_bytes).as_flattened());
-            for part in filter.chunks(8) {
-                let mut text = [0; 8];
-                text[..part.len()].copy_from_slice(part);
-                out.extend([TEXT, u64::from_be_bytes(text), 0].map(u64::to_ne_bytes).as_flattened());
-            }
-        }
         let size = out.len() - begin;
         if size != 0 {
             let sum = crc32fast::hash(&out[begin..]);
@@ -182,11 +167,6 @@ impl StoredIndex {
             END => self.end = Some(value),
             OFF => self.off.push((value, value)),
             ON => self.off.last_mut().into_iter().for_each(|(off, on)| *on = value.max(*off)),
-            FILTERED => self.filters.push((value, Vec::new())),
-            TEXT => {
-                let text = value.to_be_bytes().into_iter().filter(|byte| *byte != 0);
-                self.filters.last_mut().into_iter().for_each(|(_, filter)| filter.extend(text.clone()));
-            }
             // The index of a file without records has the offset 0.
             _ if value == 0 => return false,
             _ => _ = self.sizes.insert(file, value),
@@ -283,13 +263,12 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             files in prop::collection::vec(
-                (0..TEXT, 0u64..1 << 50, prop::collection::vec(
+                (0..ON, 0u64..1 << 50, prop::collection::vec(
                     (0u32..BLOCK as u32, 0u32..999, 0u32..999, 0u64..1 << 60, 0u64..1 << 50), 0..9)), 0..4),
-            sizes in prop::collection::btree_map(0..TEXT, 1u64.., 0..3),
+            sizes in prop::collection::btree_map(0..ON, 1u64.., 0..3),
             devices in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
             end in any::<Option<u64>>(),
             off in prop::collection::vec((0u64..1 << 60, 0u64..1 << 50), 0..3),
-            filters in prop::collection::vec((any::<u64>(), "[a-z <]{1,20}"), 0..3),
             cut in 1usize..999,
         ) {
             let files: Vec<_> = files.into_iter().map(|(file, offset, blocks)| {
@@ -298,8 +277,7 @@ mod tests {
             }).collect();
             let devices = devices.into_iter().map(|(dev, queues)| BlockDevice { dev, queues }).collect();
             let off = off.into_iter().map(|(off, length)| (off, off + length)).collect();
-            let filters = filters.into_iter().map(|(id, filter)| (id, filter.into_bytes())).collect();
-            let stored = StoredIndex { files, sizes, devices, end, off, filters };
+            let stored = StoredIndex { files, sizes, devices, end, off };
             let mut bytes = vec![7; 100];
             stored.write(&mut bytes);
             prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), &stored);

@@ -173,7 +173,8 @@ impl<'a> Keeper<'a> {
 
     /// Carries out a command. The measurement of the events' rate starts when they are on.
     pub fn switch(&mut self, command: Command, capture: &mut Capture) {
-        self.off.switch(command, capture);
+        // The times are in the end of each dump.
+        let _ = self.off.switch(command, capture);
         match command {
             Command::Enable => self.measurement.events_are_on(Instant::now(), capture.written()),
             Command::Disable => self.measurement.events_are_off(),

@@ -11,7 +11,7 @@ use perf_prof_format::{
     spec::{CallGraph, EventKind, Grouping},
 };
 use perf_prof_recordings::{
-    RecordedFrame, RecordedFrames, StoredIndex,
+    OwnUpdate, RecordedFrame, RecordedFrames, StoredIndex,
     write::{
         Dsos, FINISHED_ROUND, Feature, Features, ForeignIdRule, ForeignIds, Known, Stream, Synthesis, Tally,
         WriteError, directory,
@@ -317,12 +317,24 @@ impl RecordingWriter {
         self.keep_failure(result);
     }
 
-    /// Writes records that list the rings. A reader needs them to find missing files of a directory, and to know whether
-    /// only some CPUs were recorded.
+    /// Writes records that list the rings and the filters of events. A reader needs the rings to find missing files of a
+    /// directory, and to know whether only some CPUs were recorded.
     pub fn list_rings(&mut self, capture: &Capture) {
         self.ring_cpus = capture.rings().map(|(_, cpu)| cpu).collect();
-        let rings = self.container.stream().own(&directory::rings(capture.rings()));
-        self.keep_failure(rings);
+        let mut records = directory::rings(capture.rings());
+        let filters = self.filters.drain(..).map(|(id, filter)| OwnUpdate::Filter(id, filter).record(id));
+        records.extend(filters.flatten());
+        let result = self.container.stream().own(&records);
+        self.keep_failure(result);
+    }
+
+    /// Writes at once what is known of the times in which the events are off. So a reader knows it even if the recorder is
+    /// killed.
+    pub fn tell(&mut self, update: &OwnUpdate) {
+        let Some(&id) = self.attrs.iter().find_map(|event| event.ids.first()) else { return };
+        let stream = self.container.stream();
+        let result = stream.own(&update.record(id)).and_then(|()| stream.flush());
+        self.keep_failure(result);
     }
 
     /// Adds files of the kernel's code, with their build ids.
@@ -408,7 +420,6 @@ impl RecordingWriter {
         index.sizes = compressed.map(|(ring, aside)| (u64::from(*ring), aside.end())).collect();
         index.end = self.end;
         index.off = std::mem::take(&mut self.off);
-        index.filters = std::mem::take(&mut self.filters);
         if self.attrs.iter().any(|event| event.name.starts_with("block:")) {
             index.devices = machine::block_devices();
         }

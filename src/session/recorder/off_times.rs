@@ -1,6 +1,7 @@
 //! When the events of a recording were off.
 
 use perf_prof_capture::Capture;
+use perf_prof_recordings::OwnUpdate;
 use perf_prof_system::clock::{self, Clock};
 
 use super::control::Command;
@@ -24,25 +25,31 @@ impl OffTimes {
         OffTimes { clock, over: Vec::new(), since: None }
     }
 
-    /// Carries out a command, and notes when it turned the events off or on.
-    pub fn switch(&mut self, command: Command, capture: &mut Capture) {
-        match command {
+    /// Carries out a command, and notes when it turned the events off or on. Returns what a recording tells of that.
+    pub fn switch(&mut self, command: Command, capture: &mut Capture) -> Option<OwnUpdate> {
+        let update = match command {
             Command::Disable => {
                 let before = self.now();
                 command.switch(capture);
                 self.since = self.since.or(before);
+                self.since.map(OwnUpdate::Off)
             }
             Command::Enable => {
                 command.switch(capture);
                 let over = self.since.take().zip(self.now());
                 self.over.extend(over);
+                over.map(|(since, to)| OwnUpdate::OffFor(since, to))
             }
-            Command::Ping | Command::Snapshot | Command::Stop => command.switch(capture),
-        }
+            Command::Ping | Command::Snapshot | Command::Stop => {
+                command.switch(capture);
+                None
+            }
+        };
         if self.over.len() > MOST {
             let (since, _) = self.over.remove(0);
             self.over[0].0 = since;
         }
+        update
     }
 
     /// Returns the times after which the events were turned on again.

@@ -15,7 +15,10 @@ use perf_prof_format::{
     spec::EventKind,
 };
 use perf_prof_in_kernel::load::StringWriters;
-use perf_prof_recordings::write::{DEFAULT_BUFFER, WriteError};
+use perf_prof_recordings::{
+    OwnUpdate,
+    write::{DEFAULT_BUFFER, WriteError},
+};
 use perf_prof_system::{
     budget::Budget,
     clock, close_in_child, output,
@@ -144,6 +147,9 @@ pub fn run_with(
     let mut recording = RecordingWriter::create(destination, &subject)?;
     drop(closing);
     recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
+    if plan.control.is_some() {
+        recording.tell(&OwnUpdate::Switchable);
+    }
     let mut source = RecordingTee::new(capture, AfterFailure::Stop);
     source.name_frames(FrameNames::new(&writers, &selected, &source.source));
     let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
@@ -321,7 +327,10 @@ impl Recorder<'_> {
         if command == Command::Snapshot {
             output::say("--control: `snapshot` makes a dump only with --before or --overwrite");
         }
-        self.off.switch(command, &mut self.source.source);
+        let update = self.off.switch(command, &mut self.source.source);
+        if let (Some(update), Some(recording)) = (update, self.source.recording()) {
+            recording.tell(&update);
+        }
     }
 
     /// Writes the end of the recording, and prints a summary. If the recording is cut off, returns the reason.
