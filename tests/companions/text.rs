@@ -3,7 +3,10 @@
 
 use std::{fmt, path::Path};
 
-use crate::harness::recording::{ours, perf};
+use crate::harness::{
+    older_perf,
+    recording::{ours, perf},
+};
 
 /// Which differences are allowed, as `docs/recordings.md` explains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,7 @@ pub fn compare(path: &Path, options: &[&str], names: Names) -> Compared {
 /// Compares two texts.
 #[track_caller]
 pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Compared {
+    let (perf, ours) = older_perf::comparable_lines(perf, ours);
     let mut compared = Compared::default();
     let all = ours.len();
     let (mut perf, mut ours) = (without_last_frames(perf), without_last_frames(ours));

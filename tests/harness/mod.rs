@@ -11,6 +11,7 @@ pub mod machine;
 pub mod machine_lock;
 pub mod made;
 pub mod memory;
+pub mod older_perf;
 pub mod plain_user;
 pub mod probe_lock;
 pub mod recorder;

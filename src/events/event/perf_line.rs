@@ -132,9 +132,9 @@ impl PerfLines {
             out.push(b' ');
         }
         match (columns.has(Column::Pid), columns.has(Column::Tid)) {
-            (true, true) => push(out, format_args!("{pid:>5}/{tid:<5} ")),
-            (true, false) => push(out, format_args!("{pid:>5} ")),
-            (false, true) => push(out, format_args!("{tid:>5} ")),
+            (true, true) => push(out, format_args!("{pid:>7}/{tid:<7} ")),
+            (true, false) => push(out, format_args!("{pid:>7} ")),
+            (false, true) => push(out, format_args!("{tid:>7} ")),
             (false, false) => {}
         }
         if columns.has(Column::Cpu) {
