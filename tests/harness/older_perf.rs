@@ -4,6 +4,8 @@
 
 use std::{process::Command, sync::OnceLock};
 
+use super::run::perf_prof;
+
 /// Returns whether the installed perf is older than 7.
 pub fn is_installed() -> bool {
     static IS_OLDER: OnceLock<bool> = OnceLock::new();
@@ -15,12 +17,92 @@ pub fn is_installed() -> bool {
     })
 }
 
+/// Returns the command `perf-prof script`, without inlined functions if perf is older: it has them only in call chains that it
+/// unwinds itself.
+pub fn script_command() -> Command {
+    let options: &[&str] = if is_installed() { &["script", "--no-inline"] } else { &["script"] };
+    perf_prof(options)
+}
+
 /// Makes the lines of `perf script` and those of `perf-prof script` comparable.
 pub fn comparable_lines(perf: Vec<String>, ours: Vec<String>) -> (Vec<String>, Vec<String>) {
     if !is_installed() {
         return (perf, ours);
     }
-    (perf.iter().map(|line| widened(line)).collect(), ours)
+    let perf = perf.iter().map(|line| without_mapping(&widened(line)));
+    (perf.collect(), ours.iter().map(|line| without_mapping(line)).collect())
+}
+
+/// Makes the texts of a script that prints whole samples, or rows of the database export, comparable.
+pub fn comparable_samples(perf: String, ours: String) -> (String, String) {
+    if !is_installed() {
+        return (perf, ours);
+    }
+    let mut perf = perf.replace("'transaction': ", "'ins_lat': 0, 'transaction': ");
+    for (older, newer) in [("84410401", "128933429281"), ("|LVL N/A or N/A|", "|LVL N/A|")] {
+        perf = perf.replace(older, newer);
+    }
+    // The end of the attr, which is longer now, and registers that were not recorded.
+    let more = "\\x00".repeat(16);
+    for end in ["', 'sample': {", "\", 'sample': {"] {
+        perf = perf.replace(end, &format!("{more}{end}"));
+    }
+    for registers in [", 'iregs': ''", ", 'uregs': ''"] {
+        perf = perf.replace(registers, "");
+    }
+    let ours = ours.split('\n').map(|line| without_newer_entries(&without_columns(line)));
+    (perf, ours.collect::<Vec<_>>().join("\n"))
+}
+
+/// Removes the entries that an older perf does not have from the dicts in a line. perf's template prints dicts in a form of
+/// its own.
+fn without_newer_entries(line: &str) -> String {
+    let keys: &[&str] = match line.starts_with("Sample: {") {
+        true => &[", id=", ", ins_lat=", ", stream_id="],
+        false => &[", 'map_pgoff': ", ", 'addr_map_pgoff': "],
+    };
+    keys.iter().fold(without_ids(line), |line, key| {
+        let (first, rest) = line.split_once(*key).unwrap_or((&line, ""));
+        rest.split(*key).fold(first.to_owned(), |line, part| line + part.trim_start_matches(is_digit))
+    })
+}
+
+/// Removes the first two entries of each dict of a sample, which are its ids.
+fn without_ids(line: &str) -> String {
+    let mut parts = line.split(", 'stream_id': ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let before = kept.trim_end_matches(is_digit);
+        kept.truncate(before.strip_suffix("'id': ").unwrap_or(before).len());
+        kept += part.trim_start_matches(is_digit).trim_start_matches(", ");
+    }
+    kept
+}
+
+fn is_digit(character: char) -> bool {
+    character.is_ascii_digit()
+}
+
+/// Removes the last three columns of a row of samples, which an older perf does not have.
+fn without_columns(line: &str) -> String {
+    let (separator, end) = if line.starts_with("sample_table (") { (", ", ")") } else { (" ", "") };
+    match line.starts_with("sample ") || !end.is_empty() {
+        true => line.rsplitn(4, separator).last().unwrap_or_default().to_owned() + end,
+        false => line.to_owned(),
+    }
+}
+
+/// Cuts the address of a user frame in a call chain to its place in a page. An older perf shows the offset in the file, and
+/// files are mapped by pages.
+fn without_mapping(line: &str) -> String {
+    let addr = line.strip_prefix('\t').and_then(|frame| frame.split_whitespace().next());
+    match addr.and_then(|addr| Some((addr, u64::from_str_radix(addr, 16).ok()?))) {
+        Some((text, addr)) if addr >> 63 == 0 => {
+            let end = line.find(text).unwrap_or_default() + text.len();
+            format!("\t{:>16x}{}", addr % 4096, &line[end..])
+        }
+        _ => line.to_owned(),
+    }
 }
 
 /// Widens the column of the process and thread ids from 5 characters to 7. The CPU or the time comes after this column.
@@ -47,6 +129,23 @@ fn ids(line: &str) -> Option<(usize, &str)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let pair = words.windows(2).find(|pair| pair[0].split('/').all(is_id) && (is_cpu(pair[1]) || is_time(pair[1])))?;
     Some((pair[0].as_ptr() as usize - line.as_ptr() as usize, pair[0]))
+}
+
+#[test]
+fn samples_are_without_what_an_older_perf_does_not_know() {
+    if !is_installed() {
+        return;
+    }
+    let perf =
+        "{'attr': b'\\x01', 'sample': {'pid': 1, 'weight': 0, 'transaction': 0, 'datasrc': 84410401}, 'iregs': ''}\n";
+    let attr = format!("b'\\x01{}'", "\\x00".repeat(16));
+    let sample = "'pid': 1, 'weight': 0, 'ins_lat': 0, 'transaction': 0, 'datasrc': 128933429281";
+    let ours = format!("{{'attr': {attr}, 'sample': {{'id': 7, 'stream_id': 8, {sample}, 'addr_map_pgoff': 0}}}}\n");
+    let (perf, ours) = comparable_samples(perf.to_owned(), ours);
+    assert_eq!(perf, ours);
+    let (perf, ours) =
+        comparable_samples("sample_table (1, 2)\n".to_owned(), "sample_table (1, 2, 3, 4, 5)\n".to_owned());
+    assert_eq!(perf, ours);
 }
 
 #[test]

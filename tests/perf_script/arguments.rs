@@ -85,9 +85,9 @@ fn tracepoints_without_a_handler_are_passed_as_dicts() {
         "def trace_unhandled(name, context, fields, sample):\n  print(name, fields)\n  print(list(sample), sample['comm'])",
         expect![[r#"
             sys__e {'common_cpu': 1, 'common_s': 0, 'common_ns': 30, 'common_pid': 8, 'common_comm': 'name', 'common_callchain': [{'ip': 4194320, 'dso': '/bin/x'}], 'text': bytearray(b'abcd'), 'number': 4294967291, 'list': bytearray(b'\x0b\x00\x00\x00\x0c\x00\x00\x00')}
-            ['ev_name', 'attr', 'sample', 'raw_buf', 'comm', 'callchain', 'brstack', 'brstacksym', 'iregs', 'uregs'] name
+            ['ev_name', 'attr', 'sample', 'raw_buf', 'comm', 'callchain', 'brstack', 'brstacksym'] name
             sys__e {'common_cpu': 1, 'common_s': 1, 'common_ns': 40, 'common_pid': 8, 'common_comm': 'name', 'common_callchain': [{'ip': 4194320, 'dso': '/bin/x'}], 'text': bytearray(b'abcd'), 'number': 4294967291, 'list': bytearray(b'\x0b\x00\x00\x00\x0c\x00\x00\x00')}
-            ['ev_name', 'attr', 'sample', 'raw_buf', 'comm', 'callchain', 'brstack', 'brstacksym', 'iregs', 'uregs'] name
+            ['ev_name', 'attr', 'sample', 'raw_buf', 'comm', 'callchain', 'brstack', 'brstacksym'] name
         "#]],
     );
     let old =
@@ -103,10 +103,25 @@ fn samples_of_other_events_are_passed_to_process_event() {
     let script = "def process_event(d):\n  s = d['sample']\n  print(list(d), len(d['attr']), d['dso'])\n  \
                   print(list(s), s['cpu'], s['tid'], d['comm'])";
     expect![[r#"
-        ['ev_name', 'attr', 'sample', 'raw_buf', 'comm', 'dso', 'dso_bid', 'dso_map_start', 'dso_map_end', 'callchain', 'brstack', 'brstacksym', 'iregs', 'uregs'] 128 /nowhere/x
-        ['pid', 'tid', 'cpu', 'ip', 'time', 'period', 'phys_addr', 'addr', 'values', 'weight', 'transaction', 'datasrc', 'datasrc_decode', 'cpumode'] 4294967295 9 :9
+        ['ev_name', 'attr', 'sample', 'raw_buf', 'comm', 'dso', 'dso_bid', 'dso_map_start', 'dso_map_end', 'map_pgoff', 'callchain', 'brstack', 'brstacksym'] 144 /nowhere/x
+        ['id', 'stream_id', 'pid', 'tid', 'cpu', 'ip', 'time', 'period', 'phys_addr', 'addr', 'values', 'weight', 'ins_lat', 'transaction', 'datasrc', 'datasrc_decode', 'cpumode'] 4294967295 9 :9
     "#]]
     .assert_eq(&stdout(&run_on(&made.file(), script, &[])));
+}
+
+#[test]
+fn ids_and_the_costs_of_an_access_are_in_the_dict_of_a_sample() {
+    let members = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_STREAM_ID;
+    for (member, cost) in [(0, "0 0"), (PERF_SAMPLE_WEIGHT, "21474836557 0"), (PERF_SAMPLE_WEIGHT_STRUCT, "77 5")] {
+        // The weight, and the latency of the instruction.
+        let word = if member == 0 { Vec::new() } else { u64s(&[77 | 5 << 32]) };
+        let made = Made::new(MadeAttr::new(members | member));
+        let numbers = [u64s(&[0x1010]), u32s(&[7, 9]), u64s(&[50, 11, 12]), word];
+        let made = made.sample(PERF_RECORD_MISC_USER, &numbers);
+        let script = "def process_event(d):\n  s = d['sample']\n  \
+                      print(s['id'], s['stream_id'], s['weight'], s['ins_lat'])";
+        assert_eq!(stdout(&run_on(&made.file(), script, &[])), format!("11 12 {cost}\n"));
+    }
 }
 
 /// perf cuts off `uregs`, so this test does not run perf.
@@ -122,13 +137,13 @@ fn branches_registers_and_weights_are_in_the_dict_of_a_sample() {
     let numbers = [u64s(&[0x1010]), u32s(&[7, 9]), u64s(&[50, 3])].concat();
     let made = made.sample(PERF_RECORD_MISC_USER, &[numbers, branches, u64s(&[2, 0xa, 0xb, 0x1010]), u64s(&[77])]);
     let script = "def process_event(d):\n  for key in ('brstack', 'brstacksym'):\n    for one in d[key]: print(one)\n  \
-                  print([d['iregs'], d['uregs']], d['sample']['weight'], d['sample']['period'])";
+                  print(['iregs' in d, d['uregs']], d['sample']['weight'], d['sample']['period'])";
     expect![[r#"
         {'from': 4112, 'to': 4128, 'mispred': False, 'predicted': True, 'in_tx': False, 'abort': False, 'cycles': 5, 'from_dsoname': '/nowhere/x', 'to_dsoname': '/nowhere/x'}
         {'from': 4144, 'to': 36928, 'mispred': True, 'predicted': False, 'in_tx': True, 'abort': True, 'cycles': 0, 'from_dsoname': '/nowhere/x', 'to_dsoname': '[unknown]'}
         {'from': '[unknown]', 'to': '[unknown]', 'pred': 'P', 'in_tx': '-', 'abort': '-'}
         {'from': '[unknown]', 'to': '[unknown]', 'pred': 'M', 'in_tx': 'X', 'abort': 'A'}
-        ['', '   AX:0xa    SP:0xb    IP:0x1010 '] 77 3
+        [False, '   AX:0xa    SP:0xb    IP:0x1010 '] 77 3
     "#]]
     .assert_eq(&stdout(&run_on(&made.file(), script, &[])));
 }

@@ -63,6 +63,8 @@ pub struct PerfMap {
     pub start: u64,
     /// The address after the last one.
     pub end: u64,
+    /// Where the mapping starts in the file, in bytes.
+    pub file_offset: u64,
 }
 
 /// The frames that were made from a resolved address of a process.
@@ -92,7 +94,8 @@ impl Place for Arc<PerfFrame> {
     fn of(function: Arc<Frame>) -> Self {
         let (name, ip) = (Arc::clone(&function.symbol), function.addr);
         let symbol = Some(PerfFrameSymbol { name, extent: Extent { start: ip, end: ip, binding: 0 }, offset: 0 });
-        let map = Some(PerfMap { dso: Arc::clone(&function.dso), build_id: "".into(), start: 0, end: 0 });
+        let map =
+            Some(PerfMap { dso: Arc::clone(&function.dso), build_id: "".into(), start: 0, end: 0, file_offset: 0 });
         let srcline = function.srcline.as_ref().map(|(file, line)| source_line(file, *line));
         Arc::new(PerfFrame { slot: Slot::default(), ip, file_offset: ip, symbol, map, srcline })
     }
@@ -221,6 +224,7 @@ fn with_source(resolved: &Resolved, mut outer: PerfFrame) -> impl Iterator<Item 
             &resolved.inlined[..]
         }
         _ => &[],
+        file_offset: mapped.file_offset,
     };
     let inlined: Vec<PerfFrame> = inlined
         .iter()
@@ -290,7 +294,7 @@ fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
         // For generated code, perf shows the name of the symbol as the file (`machine__process_ksymbol_register()` in
         // `tools/perf/util/machine.c`).
         let dso = symbol.as_ref().filter(|_| is_generated).map_or(dso, |symbol| Arc::clone(&symbol.name));
-        PerfMap { dso, build_id, start, end }
+        PerfMap { dso, build_id, start, end, file_offset: 0 }
     });
     (PerfFrame { slot: Slot::default(), ip: addr, file_offset: addr, symbol, map, srcline: None }, keep)
 }

@@ -19,7 +19,7 @@ pub use encode::{RecordTooLarge, SampleValues};
 pub use event_attr::EventAttr;
 pub use ids::EventIds;
 pub use layout::{SampleFormat, SampleLayout, TrailerLayout};
-pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMember};
+pub use members::{AccessCost, Counter, Counters, MemberType, Reading, Registers, SampleMember};
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
 pub use other::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle};
 pub use parse::{

@@ -65,6 +65,8 @@ pub struct Resolved<D = ()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// The first address of the mapping.
+    /// Where the mapping starts in its file, as it was recorded, in bytes. 0 for the vdso.
+    pub file_offset: u64,
     pub start: u64,
     /// The address after the last address of the mapping.
     pub end: u64,
@@ -324,7 +326,12 @@ impl<D> Symbolizer<D> {
         let mut resolved = Resolved {
             dso: Arc::clone(&mapping.file.dso),
             dso_offset: offset_in(mapping, at),
-            mapped: Some(Mapped { start: mapping.start, end: mapping.end, contents: mapping.file.key.contents }),
+            mapped: Some(Mapped {
+                start: mapping.start,
+                end: mapping.end,
+                file_offset: if mapping.file.backing == Backing::Vdso { 0 } else { mapping.file_offset },
+                contents: mapping.file.key.contents,
+            }),
             ..self.nameless(Reason::NotMapped, at)
         };
         match mapping.file.backing {

@@ -18,18 +18,41 @@ const LEVELS: [&str; 14] = [
     "Uncached",
 ];
 
+/// The names of `mem_lvl_num`; empty if the number tells no level.
+const NUMBERED_LEVELS: [&str; 16] = [
+    "",
+    "L1",
+    "L2",
+    "L3",
+    "L4",
+    "L2 MHB",
+    "Memory-side Cache",
+    "Unknown level 7",
+    "Uncached",
+    "CXL",
+    "I/O",
+    "Any cache",
+    "LFB/MAB",
+    "RAM",
+    "PMEM",
+    "",
+];
+
 /// The names of the bits of `mem_snoop`.
 const SNOOPS: [&str; 5] = ["N/A", "None", "Hit", "Miss", "HitM"];
 
 /// The names of the bits of `mem_dtlb`. A hit or a miss is printed after the other bits.
 const TLBS: [&str; 7] = ["N/A", "HIT", "MISS", "L1", "L2", "Walker", "Fault"];
 
+/// The bit of an unknown level, in `mem_lvl`.
+const NOT_AVAILABLE: u64 = 1;
+
 /// The bits for a hit and for a miss, in `mem_lvl` and in `mem_dtlb`.
 const HIT: u64 = 1 << 1;
 const MISS: u64 = 1 << 2;
 
 /// The data source that perf prints for samples without one: every part is N/A.
-pub const NO_DATA_SOURCE: u64 = 0x0508_0021;
+pub const NO_DATA_SOURCE: u64 = 0x1e_0508_0021;
 
 /// Returns the text of a data source: operation, level, snoop, TLB, lock, and why an access was blocked. The bits are those
 /// of `union perf_mem_data_src` in `include/uapi/linux/perf_event.h`.
@@ -68,37 +91,32 @@ pub fn data_source_text(source: u64) -> String {
 }
 
 /// Appends the level of the memory hierarchy. Old kernels report the level as bits (`levels`). Recent kernels also report
-/// the level as a number (`number`).
+/// the level as a number (`number`), and perf then shows only this number.
 fn level(text: &mut String, levels: u64, number: u64, remote: u64, hops: u64) {
-    // If there are hops, perf prints only the number.
-    let shown = if hops == 0 { levels & !(HIT | MISS) } else { 0 };
-    let mut names: Vec<String> = named(shown, &LEVELS).iter().map(|&name| name.to_owned()).collect();
-    match number {
-        0 => {}
-        0x9 => names.push("CXL".to_owned()),
-        0xa => names.push("I/O".to_owned()),
-        0xb => names.push("Any cache".to_owned()),
-        0xc => names.push("LFB/MAB".to_owned()),
-        0xd => names.push("RAM".to_owned()),
-        0xe => names.push("PMEM".to_owned()),
-        0xf => names.push("N/A".to_owned()),
-        other => names.push(format!("L{other}")),
-    }
-    let remote = if remote != 0 { "Remote " } else { "" };
-    let hops = match hops {
-        1 => "core, same node ",
-        2 => "node, same socket ",
-        3 => "socket, same board ",
-        4 => "board ",
-        _ => "",
+    let by_number = NUMBERED_LEVELS.get(number as usize).copied().unwrap_or_default();
+    let name = match by_number {
+        "" => named(levels & !(HIT | MISS | NOT_AVAILABLE), &LEVELS).join(" or "),
+        name => name.to_owned(),
     };
-    text.push_str(remote);
-    text.push_str(hops);
-    if names.is_empty() && remote.is_empty() && hops.is_empty() {
-        names.push("N/A".to_owned());
+    if name.is_empty() {
+        return text.push_str("N/A");
     }
-    text.push_str(&names.join(" or "));
-    hit_or_miss(text, levels);
+    if !by_number.is_empty() {
+        text.push_str(if remote != 0 { "Remote " } else { "" });
+        text.push_str(match hops {
+            1 => "core, same node ",
+            2 => "node, same socket ",
+            3 => "socket, same board ",
+            4 => "board ",
+            _ => "",
+        });
+    }
+    text.push_str(&name);
+    text.push_str(match (levels & HIT, levels & MISS) {
+        (0, 0) => " ",
+        (0, _) => " miss",
+        _ => " hit",
+    });
 }
 
 fn hit_or_miss(text: &mut String, bits: u64) {
@@ -122,7 +140,7 @@ fn joined(names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Data sources, each with the text that perf 6.1 prints: one for every bit of every member, and random ones. Left out
+    /// Data sources, each with the text that perf 7.2 prints: one for every bit of every member, and random ones. Left out
     /// are data sources for which perf prints `(null)` (unknown numbers of hops), and those whose text perf truncates.
     const OF_PERF: &str = include_str!("of_perf.txt");
 
@@ -135,10 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_software_events_are_those_of_perf() {
-        let none = "|OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A";
-        assert_eq!(data_source_text(NO_DATA_SOURCE), none);
-        let software = "|OP N/A|LVL N/A or N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A";
-        assert_eq!(data_source_text(0x1e_0508_0021), software);
+    fn the_text_of_a_sample_without_a_data_source_is_that_of_perf() {
+        assert_eq!(data_source_text(NO_DATA_SOURCE), "|OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A");
     }
 }

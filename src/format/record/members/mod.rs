@@ -8,6 +8,15 @@ use std::iter;
 use super::layout::{ABSENT, SampleLayout, member, u64_at};
 use crate::{abi::*, value::Value};
 
+/// The cost of a memory access, in units of the processor, mostly cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessCost {
+    /// The whole cost.
+    pub weight: u64,
+    /// The part of the instruction, from its start to its end.
+    pub instruction_latency: u16,
+}
+
 /// An optional part of a sample. A bit PERF_SAMPLE_* of `sample_type` requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "`SampleMember::doc` says what each is")]
@@ -255,6 +264,17 @@ impl SampleLayout {
             Value::Uint(number) => Some(number),
             Value::Int(number) => Some(number as u64),
             _ => None,
+        }
+    }
+
+    /// Returns the cost of a sample's memory access; zeros if it was not recorded. If the sample has a struct of costs, the
+    /// first one is the weight, and the second one is the latency of the instruction (`union perf_sample_weight` in
+    /// `include/uapi/linux/perf_event.h`).
+    pub fn access_cost(&self, record: &[u8]) -> AccessCost {
+        let number = self.number(SampleMember::Weight, record).unwrap_or(0);
+        match self.format.sample_type & PERF_SAMPLE_WEIGHT_STRUCT {
+            0 => AccessCost { weight: number, instruction_latency: 0 },
+            _ => AccessCost { weight: number as u32 as u64, instruction_latency: (number >> 32) as u16 },
         }
     }
 

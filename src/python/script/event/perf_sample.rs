@@ -49,6 +49,7 @@ enum PerfMember {
     Number(SampleMember, u64),
     /// A number that only decoded hardware traces contain. perf-prof does not decode hardware traces.
     OfTraces,
+    Weight,
     RawBuf,
     Dso,
     DsoBid,
@@ -75,7 +76,7 @@ const MEMBERS: [(&str, PerfMember, &str); 27] = [
     ("sample_ip", PerfMember::Number(SampleMember::Ip, 0), "address of the instruction (int)"),
     ("sample_addr", PerfMember::Number(SampleMember::Addr, 0), "address of the accessed data (int)"),
     ("sample_phys_addr", PerfMember::Number(SampleMember::PhysAddr, 0), "physical address of the data (int)"),
-    ("sample_weight", PerfMember::Number(SampleMember::Weight, 0), "cost of the access (int)"),
+    ("sample_weight", PerfMember::Weight, "cost of the access (int)"),
     ("sample_data_src", PerfMember::Number(SampleMember::DataSrc, NO_DATA_SOURCE), "source of the data (int)"),
     ("sample_insn_count", PerfMember::OfTraces, "instructions, of decoded traces (int)"),
     ("sample_cyc_count", PerfMember::OfTraces, "cycles, of decoded traces (int)"),
@@ -239,6 +240,7 @@ fn value<'py>(py: Python<'py>, this: &EventObject, of: PerfMember) -> PyResult<B
         }
         PerfMember::Period => number(sample.period()),
         PerfMember::Number(member, absent) => number(recorded(member).unwrap_or(absent)),
+        PerfMember::Weight => number(layout.access_cost(sample.record).weight),
         PerfMember::OfTraces => number(0),
         PerfMember::RawBuf => Ok(PyBytes::new(py, sample.raw()).into_any()),
         PerfMember::Evsel => Ok(evsel(py, this)),
@@ -278,12 +280,7 @@ fn of_place<'py>(py: Python<'py>, frame: &Arc<PerfFrame>, of: PerfMember) -> PyR
         (PerfMember::DsoBid, Some(map), ..) => Ok(map.build_id.bind(py).clone().into_any()),
         (PerfMember::MapStart, Some(map), ..) => Ok(map.start.bind(py).clone().into_any()),
         (PerfMember::MapEnd, Some(map), ..) => Ok(map.end.bind(py).clone().into_any()),
-        (PerfMember::MapPgoff, Some(_), ..) => {
-            let start = frame.map.as_ref().map_or(0, |map| map.start);
-            // If the address is not in a file, `file_offset` is the address itself.
-            let is_file = frame.file_offset != frame.ip;
-            number(if is_file { frame.file_offset.wrapping_sub(frame.ip.wrapping_sub(start)) } else { 0 })
-        }
+        (PerfMember::MapPgoff, Some(map), ..) => Ok(map.file_offset.bind(py).clone().into_any()),
         (PerfMember::Symbol, _, Some(symbol), _) => Ok(symbol.name.bind(py).clone().into_any()),
         (PerfMember::SymStart, .., Some(symbol)) => number(symbol.extent.start),
         (PerfMember::SymEnd, .., Some(symbol)) => number(symbol.extent.end),

@@ -29,6 +29,7 @@ pub struct MapObjects {
     pub build_id: Py<PyString>,
     pub start: Py<PyInt>,
     pub end: Py<PyInt>,
+    pub file_offset: Py<PyInt>,
 }
 
 /// A symbol, and the offset of the address from its start.
@@ -76,6 +77,7 @@ impl FrameObjects {
             build_id: PyString::new(py, &map.build_id).unbind(),
             start: PyInt::new(py, map.start).unbind(),
             end: PyInt::new(py, map.end).unbind(),
+            file_offset: PyInt::new(py, map.file_offset).unbind(),
         });
         let symbol = frame.symbol.as_ref().map(|symbol| SymbolObjects {
             name: PyString::new(py, &symbol.name).unbind(),

@@ -24,9 +24,12 @@ use super::{
     reads::{Path, Read},
 };
 
-/// The size of the attr in perf 6.1, in bytes. Scripts always get this number of bytes, even if the attr in the
+/// The size of the attr in perf 7.2, in bytes. Scripts always get this number of bytes, even if the attr in the
 /// recording has another size.
-const ATTR: usize = 128;
+const ATTR: usize = 144;
+
+/// The id of a sample without a recorded id.
+pub const UNKNOWN_ID: u64 = u64::MAX;
 
 /// Rare sample members. A sample that contains one of them has further entries in the dict `sample`, or further texts.
 /// Most recordings contain none of them.
@@ -68,7 +71,7 @@ struct Earlier {
 }
 
 /// The keys whose values differ between the samples of an event.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "sample",
     "raw_buf",
     "comm",
@@ -76,6 +79,7 @@ const KEYS: [&str; 12] = [
     "dso_bid",
     "dso_map_start",
     "dso_map_end",
+    "map_pgoff",
     "symbol",
     "symoff",
     "callchain",
@@ -86,21 +90,23 @@ const SAMPLE: usize = 0;
 const RAW_BUF: usize = 1;
 const COMM: usize = 2;
 const DSO: usize = 3;
-const SYMBOL: usize = 7;
-const CALLCHAIN: usize = 9;
-const BRSTACK: usize = 10;
-const BRSTACKSYM: usize = 11;
+const SYMBOL: usize = 8;
+const CALLCHAIN: usize = 10;
+const BRSTACK: usize = 11;
+const BRSTACKSYM: usize = 12;
 
 /// The keys in the dict `sample` whose values differ between the samples of an event.
-const NUMBER_KEYS: [&str; 8] = ["pid", "tid", "cpu", "ip", "time", "period", "values", "cpumode"];
-const PID: usize = 0;
-const TID: usize = 1;
-const CPU: usize = 2;
-const IP: usize = 3;
-const TIME: usize = 4;
-const PERIOD: usize = 5;
-const VALUES: usize = 6;
-const CPUMODE: usize = 7;
+const NUMBER_KEYS: [&str; 10] = ["id", "stream_id", "pid", "tid", "cpu", "ip", "time", "period", "values", "cpumode"];
+const ID: usize = 0;
+const STREAM_ID: usize = 1;
+const PID: usize = 2;
+const TID: usize = 3;
+const CPU: usize = 4;
+const IP: usize = 5;
+const TIME: usize = 6;
+const PERIOD: usize = 7;
+const VALUES: usize = 8;
+const CPUMODE: usize = 9;
 
 /// The values that a function reads, as bits. There is a bit for each of `KEYS`, followed by a bit for each of
 /// `NUMBER_KEYS`.
@@ -206,9 +212,7 @@ impl SampleDict {
             all.set_item(key, &none)?;
         }
         if place.is_some_and(|place| place.map.is_some()) {
-            for key in
-                [intern!(py, "dso"), intern!(py, "dso_bid"), intern!(py, "dso_map_start"), intern!(py, "dso_map_end")]
-            {
+            for key in &KEYS[DSO..SYMBOL] {
                 all.set_item(key, &none)?;
             }
         }
@@ -229,7 +233,9 @@ impl SampleDict {
             (intern!(py, "iregs"), layout.regs_intr(sample.record)),
             (intern!(py, "uregs"), layout.regs_user(sample.record)),
         ] {
-            all.set_item(key, registers.map_or_else(String::new, |registers| registers_text(&registers, set)))?;
+            if let Some(registers) = registers {
+                all.set_item(key, registers_text(&registers, set))?;
+            }
         }
         Ok(all)
     }
@@ -250,7 +256,9 @@ impl SampleDict {
             0 => dict.set_item(intern!(py, "values"), &none)?,
             _ => set_counts(py, &dict, sample)?,
         }
-        dict.set_item(intern!(py, "weight"), number(SampleMember::Weight).unwrap_or(0))?;
+        let cost = layout.access_cost(sample.record);
+        dict.set_item(intern!(py, "weight"), cost.weight)?;
+        dict.set_item(intern!(py, "ins_lat"), cost.instruction_latency)?;
         dict.set_item(intern!(py, "transaction"), number(SampleMember::Transaction).unwrap_or(0))?;
         let source = number(SampleMember::DataSrc).unwrap_or(NO_DATA_SOURCE);
         if self.data_source.0 != source {
@@ -270,6 +278,7 @@ impl SampleDict {
                 dict.set_item(intern!(py, "addr_dso_bid"), &map.build_id)?;
                 dict.set_item(intern!(py, "addr_dso_map_start"), &map.start)?;
                 dict.set_item(intern!(py, "addr_dso_map_end"), &map.end)?;
+                dict.set_item(intern!(py, "addr_map_pgoff"), &map.file_offset)?;
             }
             if let Some(symbol) = &place.symbol {
                 dict.set_item(intern!(py, "addr_symbol"), &symbol.name)?;
@@ -314,9 +323,14 @@ impl Earlier {
             all.set(py, COMM, makers.common.comm(py, sample))?;
         }
         if let Some(map) = place.and_then(|place| place.map.as_ref()) {
-            for (at, value) in
-                [map.dso.as_any(), map.build_id.as_any(), map.start.as_any(), map.end.as_any()].iter().enumerate()
-            {
+            let values = [
+                map.dso.as_any(),
+                map.build_id.as_any(),
+                map.start.as_any(),
+                map.end.as_any(),
+                map.file_offset.as_any(),
+            ];
+            for (at, value) in values.into_iter().enumerate() {
                 all.set(py, DSO + at, value.clone_ref(py).into_ptr())?;
             }
         }
@@ -352,6 +366,8 @@ fn set_numbers(
         true => dict.set_of_number(py, at, number, || objects.unsigned(py, number)),
         false => Ok(()),
     };
+    set(ID, sample_id(sample))?;
+    set(STREAM_ID, layout.number(SampleMember::StreamId, sample.record).unwrap_or(UNKNOWN_ID))?;
     // As in perf, the ids of a task that no longer exists are 4294967295 and not -1.
     set(PID, (pid as u32).into())?;
     set(TID, (tid as u32).into())?;
@@ -368,6 +384,12 @@ fn set_numbers(
         dict.set(py, VALUES, PyList::new(py, [no_counts])?.into_ptr())?;
     }
     Ok(())
+}
+
+/// Returns the id of the event that the sample contains.
+pub fn sample_id(sample: &Sample<'_>) -> u64 {
+    let number = |member| sample.event.layout.number(member, sample.record);
+    number(SampleMember::Id).or_else(|| number(SampleMember::Identifier)).unwrap_or(UNKNOWN_ID)
 }
 
 /// Adds the values of the counters: a tuple (id, value, number of lost samples) for each counter.

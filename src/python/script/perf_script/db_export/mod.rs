@@ -30,7 +30,10 @@ use self::{
     task_rows::Task,
     tasks::{Origin, Tasks},
 };
-use super::Raised;
+use super::{
+    Raised,
+    sample::{UNKNOWN_ID, sample_id},
+};
 
 /// The id of the only machine: the host.
 const MACHINE: u64 = 1;
@@ -107,6 +110,7 @@ impl Export {
             }
             None => Place::default(),
         };
+        let cost = layout.access_cost(sample.record);
         let cpu = layout.cpu(sample.record).map_or(-1, |cpu| i64::from(cpu as i32));
         // Only hardware traces provide values for these columns: kinds of branches, transactions, counts of
         // instructions and cycles.
@@ -128,7 +132,7 @@ impl Export {
             number(to.offset),
             number(addr.unwrap_or(0)),
             number(sample.period()),
-            number(member(SampleMember::Weight).unwrap_or(0)),
+            number(cost.weight),
             number(member(SampleMember::Transaction).unwrap_or(0)),
             number(member(SampleMember::DataSrc).unwrap_or(NO_DATA_SOURCE)),
             not_traced,
@@ -137,6 +141,9 @@ impl Export {
             not_traced,
             not_traced,
             not_traced,
+            number(sample_id(sample)),
+            number(member(SampleMember::StreamId).unwrap_or(UNKNOWN_ID)),
+            number(cost.instruction_latency.into()),
         ];
         self.tables.add(py, Table::Sample, &row)
     }
@@ -250,8 +257,7 @@ impl Export {
 }
 
 /// Returns whether the name of the frame is the name that the symbol table of the file contains for the address.
-/// Returns false for an inlined function, and for a name that comes from debug information. Only unwound frames can
-/// have such names, and only unwound frames have a source line.
+/// Returns false for an inlined function. Such a frame has a source line.
 fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
     let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
     frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))
