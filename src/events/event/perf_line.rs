@@ -91,6 +91,11 @@ impl PerfLines {
         {
             format.render_print_fmt(sample.raw(), &*context.kernel, out);
         }
+        if columns.has(Column::Cgroup) {
+            let path = sample.cgroup().and_then(|id| context.cgroup_path(id));
+            out.push(b' ');
+            out.extend_from_slice(path.as_deref().unwrap_or(b"unknown"));
+        }
         if columns.has(Column::Ip) && has_chain {
             out.push(b'\n');
             write_chain(sample, columns, context, out);
@@ -100,11 +105,6 @@ impl PerfLines {
                 let shown = Shown { frame: &frame, addr: frame.addr, offset: frame.offset, shift: Shift::None };
                 write_frame(&shown, columns, sample, out);
             }
-        }
-        if columns.has(Column::Cgroup) {
-            let path = sample.cgroup().and_then(|id| context.cgroup_path(id));
-            out.push(b' ');
-            out.extend_from_slice(path.as_deref().unwrap_or(b"unknown"));
         }
         out.push(b'\n');
     }
