@@ -302,13 +302,15 @@ fn build_ids(out: &mut Vec<u8>, dsos: &Dsos) {
 
 /// Writes a build id. `kind` is 0 in a feature section, and the type of the record in a pipe.
 pub(super) fn build_id_record(out: &mut Vec<u8>, kind: u32, path: &[u8], of: DsoOwner, id: &[u8]) {
-    let name = (path.len() + 1).next_multiple_of(64);
+    // perf 7.2 refuses a record whose size is not a multiple of 8.
+    const BEFORE_NAME: usize = 8 + 4 + 24;
+    let name = (BEFORE_NAME + (path.len() + 1).next_multiple_of(64)).next_multiple_of(8) - BEFORE_NAME;
     let misc = match of {
         DsoOwner::Kernel => PERF_RECORD_MISC_KERNEL,
         DsoOwner::User => PERF_RECORD_MISC_USER,
     };
     words(out, &[kind]);
-    out.extend([misc | STATES_SIZE, (8 + 4 + 24 + name) as u16].map(u16::to_ne_bytes).as_flattened());
+    out.extend([misc | STATES_SIZE, (BEFORE_NAME + name) as u16].map(u16::to_ne_bytes).as_flattened());
     // The pid is -1, which means that the file belongs to the host and not to a guest.
     words(out, &[u32::MAX]);
     let mut bytes = [0; 24];
@@ -357,9 +359,9 @@ mod tests {
         let mut features = Features::default();
         features.set(&Feature::BuildIds(&dsos));
         let (bit, bytes) = features.iter().next().unwrap();
-        assert_eq!((bit, bytes.len()), (HEADER_BUILD_ID, 200));
-        assert_eq!(&bytes[..12], [0, 0, 0, 0, 1, 0x80, 100, 0, 255, 255, 255, 255]);
+        assert_eq!((bit, bytes.len()), (HEADER_BUILD_ID, 208));
+        assert_eq!(&bytes[..12], [0, 0, 0, 0, 1, 0x80, 104, 0, 255, 255, 255, 255]);
         assert_eq!((bytes[12], bytes[12 + 20], &bytes[36..42]), (2, 16, &b"[kerne"[..]));
-        assert_eq!((&bytes[104..108], bytes[112], &bytes[136..139]), (&[2, 0x80, 100, 0][..], 1, &b"/a\0"[..]));
+        assert_eq!((&bytes[108..112], bytes[116], &bytes[140..143]), (&[2, 0x80, 104, 0][..], 1, &b"/a\0"[..]));
     }
 }
