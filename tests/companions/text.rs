@@ -30,6 +30,8 @@ pub struct Compared {
     before_exec: usize,
     /// User frames, which are left out of both texts, because each program unwinds them in its own way.
     unwound: usize,
+    /// Inlined functions, which are left out of both texts: perf looks them up at the return address, perf-prof at the call.
+    inlined: usize,
     /// Frames of call chains that perf leaves out because it takes the chains for damaged.
     damaged: usize,
     /// The outermost frames of long chains, which perf does not show.
@@ -42,12 +44,13 @@ pub struct Compared {
 
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Compared { lines, renamed, before_exec, unwound, damaged, last, ended, tied } = *self;
+        let Compared { lines, renamed, before_exec, unwound, inlined, damaged, last, ended, tied } = *self;
         write!(f, "{lines:>8} lines {:>8} equal", lines - renamed - before_exec - ended - tied)?;
         let all = [
             (renamed, "by another name"),
             (before_exec, "of before exec"),
             (unwound, "unwound frames not compared"),
+            (inlined, "inlined functions not compared"),
             (damaged, "in chains that perf leaves out"),
             (last, "beyond frame 120"),
             (ended, "of tasks that had ended"),
@@ -78,6 +81,10 @@ pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Comp
         compared.unwound = all - ours.len();
     }
     if names != Names::None {
+        let is_other = |line: &String| !line.ends_with(" (inlined)");
+        let all = ours.len();
+        (perf, ours) = (perf.into_iter().filter(is_other).collect(), ours.into_iter().filter(is_other).collect());
+        compared.inlined = all - ours.len();
         let all = ours.len();
         ours = without_damaged_chains(&perf, ours);
         compared.damaged = all - ours.len();

@@ -151,8 +151,8 @@ fn recorded_frames_keep_their_addresses_if_the_event_also_copies_the_stack() {
         let frames = lines.iter().filter_map(|line| line.trim().strip_suffix(" (/no/such/program)").map(str::to_owned));
         frames.collect::<Vec<_>>()
     };
-    assert_eq!(shown(&[PERF_CONTEXT_USER, 0x40_0100, 0x40_0300, 0x40_0400]), ["100", "300", "400"]);
-    assert_eq!(shown(&[]), ["100", "1ff"]);
+    assert_eq!(shown(&[PERF_CONTEXT_USER, 0x40_0100, 0x40_0300, 0x40_0400]), ["400100", "400300", "400400"]);
+    assert_eq!(shown(&[]), ["400100", "4001ff"]);
 }
 
 /// A script that counts samples. It can run in several processes.

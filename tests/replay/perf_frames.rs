@@ -13,12 +13,13 @@ use perf_prof_session::{
     plan::{Input, RunPlan, Verbosity},
     spine::{ChosenRecording, Slice},
 };
-use perf_prof_symbols::symbol::{Demangle, Inline, Options, Srcline};
+use perf_prof_symbols::symbol::{Demangle, Inline, Options};
 use perf_prof_system::signals::Signals;
 
 use crate::harness::{
     compile::{FRAMES, compile},
     machine::{Need, needs},
+    older_perf,
     recording::{Folder, record},
     run::printed,
 };
@@ -81,11 +82,10 @@ fn place(frame: &PerfFrame) -> String {
 /// Only one run loop at a time may handle signals.
 pub(super) static RUNS: Mutex<()> = Mutex::new(());
 
-fn ours(path: &Path, has_addresses: bool) -> Vec<String> {
+fn ours(path: &Path, has_addresses: bool, inline: Inline) -> Vec<String> {
     let _alone = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     let input = Input { path: path.to_owned(), ..Input::default() };
-    let options =
-        Options { demangle: Demangle::NameOnly, inline: Inline::Yes, srcline: Srcline::Yes, ..Options::default() };
+    let options = Options { demangle: Demangle::NameOnly, inline, ..Options::default() };
     let plan = RunPlan { symbols: options, ..RunPlan::of_recording(&input, &[], Verbosity::Quiet) };
     let signals = Signals::install().unwrap();
     let session = ChosenRecording::select(&plan, &input).unwrap().open(Slice::Whole, &signals).unwrap();
@@ -99,7 +99,13 @@ fn theirs(folder: &Folder, path: &Path) -> Vec<String> {
     let script = folder.write("dump.py", DUMP.as_bytes());
     let mut command = Command::new("perf");
     command.args(["script", "-s"]).arg(script).arg("-i").arg(path).stderr(Stdio::null());
-    printed(&command.output().unwrap())
+    // For a place without a line, perf asks addr2line, if that is installed.
+    printed(&command.output().unwrap()).iter().map(|line| line.replace(" ??:0 ", " - ")).collect()
+}
+
+/// Whether perf shows inlined functions in chains that the kernel recorded.
+fn inline_in_recorded_chains() -> Inline {
+    if older_perf::is_installed() { Inline::No } else { Inline::OnRequest }
 }
 
 /// A program with a function without a size, a local function, a weak function with an alias, and a function whose call
@@ -148,7 +154,7 @@ fn frames_and_addresses_are_those_of_perf() {
         let program = compile(&folder.path(""), "program", PROGRAM, &options);
         let data = folder.path("perf.data");
         record(&data, &["-e", event, "-F", "999", "-g", "--", program.to_str().unwrap()]);
-        let (ours, theirs) = (ours(&data, false), theirs(&folder, &data));
+        let (ours, theirs) = (ours(&data, false, inline_in_recorded_chains()), theirs(&folder, &data));
         assert_equal(&ours, &theirs);
         let has = |name: &str| ours.iter().any(|line| line.split(' ').any(|word| word == name));
         let is_stripped = options.contains(&"-s");
@@ -156,8 +162,29 @@ fn frames_and_addresses_are_those_of_perf() {
     }
 }
 
-/// Frames that perf unwinds include inlined functions and source lines. They have different addresses than recorded
-/// frames.
+#[test]
+fn recorded_chains_have_the_inlined_functions_of_programs_with_debug_information() {
+    needs([Need::Perf, Need::Compilers, Need::Vdso]);
+    let folder = Folder::new();
+    let program = compile(&folder.path(""), "program", PROGRAM, &[FRAMES, &["-g", "-fno-plt"]].concat());
+    let (data, name) = (folder.path("perf.data"), program.to_str().unwrap());
+    record(&data, &["-e", "cpu-clock", "-F", "999", "-g", "--", name]);
+    // As in the test below.
+    let of_program = |lines: Vec<String>| -> Vec<String> {
+        lines.iter().filter(|line| line.ends_with(name)).map(|line| line.replace(" alias ", " weak ")).collect()
+    };
+    let found = of_program(ours(&data, false, Inline::OnRequest));
+    let is = |line: &String, function: &str| line.contains(&format!(" {function} ")) && line.contains(" program.c:");
+    let inner = found.iter().position(|line| is(line, "inner")).unwrap_or_else(|| panic!("{found:?}"));
+    assert!(is(&found[inner + 1], "middle") && is(&found[inner + 2], "outer"), "{found:?}");
+    let without = of_program(ours(&data, false, Inline::No));
+    assert!(without.iter().all(|line| !line.contains(" inner ") && !line.contains(".c:")), "{without:?}");
+    if !older_perf::is_installed() {
+        assert_equal(&found, &of_program(theirs(&folder, &data)));
+    }
+}
+
+/// Frames that perf unwinds have different addresses than recorded frames.
 #[test]
 fn unwound_frames_are_those_of_perf() {
     needs([Need::Perf, Need::Compilers, Need::Vdso]);
@@ -166,8 +193,11 @@ fn unwound_frames_are_those_of_perf() {
     let (data, name) = (folder.path("perf.data"), program.to_str().unwrap());
     record(&data, &["-e", "cpu-clock", "-F", "499", "--call-graph", "dwarf", "--", name]);
     // perf reads lines with the tool `addr2line`, which does not know the names of files that libc includes.
-    let of_program = |lines: Vec<String>| lines.into_iter().filter(|line| line.ends_with(name)).collect::<Vec<_>>();
-    let (ours, theirs) = (of_program(ours(&data, false)), of_program(theirs(&folder, &data)));
+    // `alias` is `weak` there, as in the debug information.
+    let of_program = |lines: Vec<String>| -> Vec<String> {
+        lines.iter().filter(|line| line.ends_with(name)).map(|line| line.replace(" alias ", " weak ")).collect()
+    };
+    let (ours, theirs) = (of_program(ours(&data, false, Inline::OnRequest)), of_program(theirs(&folder, &data)));
     assert_equal(&ours, &theirs);
     let is_inlined = |line: &&String| line.contains(" inner ") && line.contains("program.c:");
     assert!(ours.iter().any(|line| is_inlined(&line)), "{ours:?}");
@@ -180,7 +210,7 @@ fn addresses_of_page_faults_in_code_are_those_of_perf() {
     let program = compile(&folder.path(""), "program", PROGRAM, FRAMES);
     let data = folder.path("perf.data");
     record(&data, &["-e", "page-faults", "-c", "1", "-d", "--", program.to_str().unwrap()]);
-    let (ours, theirs) = (ours(&data, true), theirs(&folder, &data));
+    let (ours, theirs) = (ours(&data, true, Inline::No), theirs(&folder, &data));
     assert_eq!(ours.len(), theirs.len());
     // Only mappings with code are kept, not mappings of data. perf has no names for some entries of procedure linkage
     // tables.

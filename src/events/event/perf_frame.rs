@@ -8,7 +8,7 @@
 use std::{any::Any, fmt::Write, sync::Arc};
 
 use perf_prof_format::tracefs::{KernelSymbol, PerfKernelSymbol};
-use perf_prof_symbols::symbol::{AddressKind, Contents, Extent, Slot};
+use perf_prof_symbols::symbol::{AddressKind, Contents, Extent, InlinedFrame, Slot};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -34,8 +34,8 @@ pub struct PerfFrame {
     pub symbol: Option<PerfFrameSymbol>,
     /// The mapping that contains the address.
     pub map: Option<PerfMap>,
-    /// The source file without its folder, and the line: `file.c:12`, or `??:0` if they are unknown. Only unwound frames
-    /// have it, if they have a symbol and are in a file.
+    /// The source file without its folder, and the line: `file.c:12`. Only frames of call chains have it, if they have a
+    /// symbol and are in a file with DWARF. `??:0` if the DWARF of an inlined function does not contain it.
     pub srcline: Option<Arc<str>>,
 }
 
@@ -70,8 +70,10 @@ pub struct PerfMap {
 /// The frames that were made from a resolved address of a process.
 #[derive(Clone, Debug, Default)]
 pub struct PerfFrames {
-    recorded: Slot<Arc<PerfFrame>>,
-    unwound: Slot<Vec<Arc<PerfFrame>>>,
+    /// The frame without inlined functions.
+    single: Slot<Arc<PerfFrame>>,
+    /// The frames in a call chain: first the functions that are inlined there.
+    chained: Slot<Vec<Arc<PerfFrame>>>,
 }
 
 /// Cached frames of the kernel, by address.
@@ -101,8 +103,8 @@ impl Place for Arc<PerfFrame> {
     }
 }
 
-/// Resolves the call chain of a sample as perf does, innermost first. Frames that are unwound from a copied stack get
-/// inlined functions and source lines, if the context's symbol options ask for them. Includes frames of interpreters if the
+/// Resolves the call chain of a sample as perf does, innermost first. Frames of programs get inlined functions and source
+/// lines, if the context's symbol options ask for inlined functions. Includes frames of interpreters if the
 /// run asks for them.
 pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
     let native = native_chain(sample, context);
@@ -117,9 +119,14 @@ fn native_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
     let limit = context.frame_limit().unwrap_or(MAX_STACK);
     let recorded = words(sample).filter_map(|word| match word {
         ChainWord::Marker => None,
-        ChainWord::Frame { addr, is_kernel } => Some(frame(sample, addr, is_kernel, context)),
+        ChainWord::Frame { addr, is_kernel } => Some((addr, is_kernel)),
     });
-    frames.extend(recorded.take(limit));
+    for (addr, is_kernel) in recorded.take(limit) {
+        match is_kernel || sample.is_of_guest() {
+            true => frames.push(frame(sample, addr, is_kernel, context)),
+            false => chained_frames(sample, addr, context, &mut frames),
+        }
+    }
     let layout = &sample.event.layout;
     if let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
         && !stack.is_empty()
@@ -129,7 +136,7 @@ fn native_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
         for (at, addr) in addresses.into_iter().enumerate() {
             // For a caller, perf looks up and shows the last byte of the call instruction (`get_entries()` in
             // `tools/perf/util/unwind-libunwind-local.c`).
-            unwound_frames(sample, if at == 0 { addr } else { addr.wrapping_sub(1) }, context, &mut frames);
+            chained_frames(sample, if at == 0 { addr } else { addr.wrapping_sub(1) }, context, &mut frames);
         }
     }
     frames
@@ -166,28 +173,39 @@ fn frame(sample: &Sample<'_>, addr: u64, is_kernel: bool, context: &Context) -> 
     let pid = sample.pid_tid().0;
     let resolved =
         context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), AddressKind::Instruction));
-    let cached = &resolved.slot.get_or_default().perf;
-    match cached.recorded.get() {
-        Some(made) => Arc::clone(made),
-        None => {
-            let made = Arc::new(user_frame(&resolved, pid, addr));
-            cached.recorded.put(Arc::clone(&made));
-            made
-        }
-    }
+    single_frame(&resolved, pid, addr)
 }
 
-fn unwound_frames(sample: &Sample<'_>, addr: u64, context: &Context, frames: &mut Vec<Arc<PerfFrame>>) {
-    let pid = sample.pid_tid().0;
-    let resolved =
-        context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), AddressKind::Instruction));
+/// Appends the frames of a call chain for an address of the sample's process. perf looks up a return address itself, for
+/// inlined functions too.
+fn chained_frames(sample: &Sample<'_>, addr: u64, context: &Context, frames: &mut Vec<Arc<PerfFrame>>) {
+    let (pid, time, kind) = (sample.pid_tid().0, sample.time(), AddressKind::Instruction);
+    context.with_symbols(|symbols| {
+        let resolved = symbols.user(pid as u32, addr, time, kind);
+        let cached = &resolved.slot.get_or_default().perf;
+        if let Some(made) = cached.chained.get() {
+            frames.extend_from_slice(made);
+            return;
+        }
+        let single = single_frame(&resolved, pid, addr);
+        let is_named_file = single.symbol.is_some()
+            && single.map.as_ref().is_some_and(|map| map.dso.starts_with('/') && !is_generated_code(&resolved.dso));
+        let functions =
+            if is_named_file { symbols.inlined_functions(pid as u32, addr, time, kind) } else { Vec::new() };
+        let made = with_source(single, functions);
+        frames.extend_from_slice(&made);
+        cached.chained.put(made);
+    });
+}
+
+fn single_frame(resolved: &Resolved, pid: i32, addr: u64) -> Arc<PerfFrame> {
     let cached = &resolved.slot.get_or_default().perf;
-    match cached.unwound.get() {
-        Some(made) => frames.extend_from_slice(made),
+    match cached.single.get() {
+        Some(made) => Arc::clone(made),
         None => {
-            let made: Vec<_> = with_source(&resolved, user_frame(&resolved, pid, addr)).map(Arc::new).collect();
-            frames.extend_from_slice(&made);
-            cached.unwound.put(made);
+            let made = Arc::new(user_frame(resolved, pid, addr));
+            cached.single.put(Arc::clone(&made));
+            made
         }
     }
 }
@@ -206,38 +224,31 @@ fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
         build_id: hex(resolved.build_id.as_deref().unwrap_or_default()),
         start: mapped.start,
         end: mapped.end,
+        file_offset: mapped.file_offset,
     });
     let file_offset = resolved.dso_offset;
     PerfFrame { slot: Slot::default(), ip: addr, file_offset, symbol, map, srcline: None }
 }
 
-/// Returns the frames of an unwound address: first the functions that are inlined there, then `outer`.
-fn with_source(resolved: &Resolved, mut outer: PerfFrame) -> impl Iterator<Item = PerfFrame> {
-    let is_file = outer.map.as_ref().is_some_and(|map| map.dso.starts_with('/')) && !is_generated_code(&resolved.dso);
-    let inlined = match &mut outer.symbol {
-        Some(symbol) if is_file => {
-            if let Some(name) = &resolved.source_name {
-                symbol.name = Arc::clone(name);
-            }
-            let srcline = resolved.srcline.as_ref();
-            outer.srcline = Some(srcline.map_or_else(|| "??:0".into(), |(file, line)| source_line(file, *line)));
-            &resolved.inlined[..]
-        }
-        _ => &[],
-        file_offset: mapped.file_offset,
+/// Returns the frames of an address: first the functions that are inlined there, then `outer`, which keeps its name in the
+/// symbol table. `functions` are those of DWARF, innermost first, and the last one is that of `outer`.
+fn with_source(outer: Arc<PerfFrame>, functions: Vec<InlinedFrame>) -> Vec<Arc<PerfFrame>> {
+    // perf has no inlined functions for an address without a line.
+    let Some((of_outer, inlined)) = functions.split_last().filter(|_| !functions[0].file.is_empty()) else {
+        return vec![outer];
     };
-    let inlined: Vec<PerfFrame> = inlined
-        .iter()
-        .map(|function| {
-            let symbol = outer.symbol.clone();
-            PerfFrame {
-                symbol: symbol.map(|symbol| PerfFrameSymbol { name: Arc::clone(&function.name), ..symbol }),
-                srcline: Some(source_line(&function.file, function.line)),
-                ..outer.clone()
-            }
+    let frame = |function: &InlinedFrame, symbol: Option<PerfFrameSymbol>| {
+        Arc::new(PerfFrame {
+            symbol,
+            srcline: Some(source_line(&function.file, function.line)),
+            ..PerfFrame::clone(&outer)
         })
-        .collect();
-    inlined.into_iter().chain([outer])
+    };
+    let named = |function: &InlinedFrame| {
+        let symbol = outer.symbol.clone();
+        frame(function, symbol.map(|symbol| PerfFrameSymbol { name: Arc::clone(&function.name), ..symbol }))
+    };
+    inlined.iter().map(named).chain([frame(of_outer, outer.symbol.clone())]).collect()
 }
 
 fn source_line(file: &str, line: u32) -> Arc<str> {

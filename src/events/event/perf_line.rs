@@ -189,25 +189,15 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
     let frames = chain_frames(sample, context);
     let mut shift = Shift::None;
     for (at, ChainFrame { frame, unwound }) in frames.iter().enumerate() {
-        // perf prints inlined functions only for frames that it unwinds itself, not for frames that the kernel recorded
-        // (`unwind_entry()` in `tools/perf/util/machine.c`).
         let unwound = *unwound;
         let is_inlined = matches!(frame.origin, Origin::Inlined { .. });
-        if is_inlined && !unwound {
-            continue;
-        }
         out.push(b'\t');
-        let addr = match frame.origin {
-            Origin::Kernel => frame.addr,
-            // For a user frame in a file, print the offset in the file.
-            Origin::User { .. } | Origin::Inlined { .. } if is_file(&frame.dso) => frame.dso_offset,
-            Origin::User { .. } | Origin::Inlined { .. } | Origin::Python { .. } => frame.addr,
-        };
         // perf prints the outer function if the inlined function has the same name.
         let mut outwards = frames[at..].iter().map(|outer| &outer.frame);
         let outer = outwards.find(|frame| !matches!(frame.origin, Origin::Inlined { .. })).unwrap_or(frame);
         let is_outer = !is_inlined || outer.symbol == frame.symbol;
-        let shown = Shown { frame: if is_outer { outer } else { frame }, addr, offset: outer.offset, shift };
+        let shown =
+            Shown { frame: if is_outer { outer } else { frame }, addr: frame.addr, offset: outer.offset, shift };
         write_frame(&shown, columns, sample, out);
         if !is_outer {
             out.extend_from_slice(b" (inlined)");
@@ -261,8 +251,4 @@ fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &m
 pub(super) fn is_generated_code(dso: &str) -> bool {
     ["//anon", "/dev/zero", "/anon_hugepage", "[stack", "/SYSV"].iter().any(|prefix| dso.starts_with(prefix))
         || dso == "[heap]"
-}
-
-fn is_file(dso: &str) -> bool {
-    dso != "[unknown]" && !is_generated_code(dso)
 }

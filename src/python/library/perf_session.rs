@@ -23,7 +23,7 @@ use perf_prof_session::{
     plan::{Jobs, Naming, Origin, RunPlan, SplitBy},
     spine::{About, Trailers},
 };
-use perf_prof_symbols::symbol::Srcline;
+use perf_prof_symbols::symbol::{Inline, Srcline};
 use perf_prof_system::{mutex::Mutex, process};
 use pyo3::{
     prelude::*,
@@ -89,7 +89,7 @@ pub fn open_perf_session(py: Python<'_>, path: PathBuf, part: Option<usize>, par
     let others =
         [PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_STAT, PERF_RECORD_STAT_ROUND];
     let mut plan = RunPlan { others: OtherRecords::of(&others), naming: Naming::Perf, ..plan };
-    plan.symbols.srcline = Srcline::No;
+    (plan.symbols.inline, plan.symbols.srcline) = (Inline::Yes, Srcline::No);
     if let (Some(_), Origin::Recorded(input)) = (part, &mut plan.origin) {
         input.part = part;
         input.jobs = Some(Jobs { count: parts, split: SplitBy::Time });

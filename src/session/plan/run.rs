@@ -3,11 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use perf_prof_events::event::EventType;
-use perf_prof_format::{
-    abi::{PERF_SAMPLE_ADDR, PERF_SAMPLE_STACK_USER},
-    record::OtherRecords,
-    spec::EventSpec,
-};
+use perf_prof_format::{abi::PERF_SAMPLE_ADDR, record::OtherRecords, spec::EventSpec};
 use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
 
 use super::{Capture, Input, InterpreterFrameUse, Verbosity};
@@ -87,8 +83,8 @@ pub enum Naming {
     /// The rules that the options select.
     #[default]
     Own,
-    /// The rules of perf: names without parameters. Source lines and inlined functions are only in stacks that
-    /// perf-prof unwinds. Python functions are shown only if the user asks for them.
+    /// The rules of perf: names without parameters. Source lines and inlined functions are looked up only for call chains
+    /// that are shown. Python functions are shown only if the user asks for them.
     Perf,
 }
 
@@ -142,9 +138,8 @@ impl RunPlan {
             return self.symbols;
         }
         let has = |member: u64| events.iter().any(|event| event.layout.format.sample_type & member != 0);
-        let (inline, srcline) =
-            if has(PERF_SAMPLE_STACK_USER) { (self.symbols.inline, Srcline::Yes) } else { (Inline::No, Srcline::No) };
+        let inline = if self.symbols.inline == Inline::Yes { Inline::OnRequest } else { self.symbols.inline };
         let data = if has(PERF_SAMPLE_ADDR) { Data::Yes } else { Data::No };
-        symbol::Options { demangle: Demangle::NameOnly, inline, srcline, data, ..self.symbols }
+        symbol::Options { demangle: Demangle::NameOnly, inline, srcline: Srcline::No, data, ..self.symbols }
     }
 }

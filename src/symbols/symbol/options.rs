@@ -42,8 +42,10 @@ pub enum Demangle {
 /// How inlined functions are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inline {
-    /// As frames of their own. This reads DWARF.
+    /// As frames of their own. This reads DWARF for every address.
     Yes,
+    /// As frames of their own where a caller asks for them. This reads DWARF only for these addresses.
+    OnRequest,
     /// As part of the functions into which they were inlined.
     No,
 }

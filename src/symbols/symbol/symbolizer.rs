@@ -50,12 +50,9 @@ pub struct Resolved<D = ()> {
     pub build_id: Option<Arc<[u8]>>,
     /// With `Inline::Yes`: the functions that were inlined at this address into the function `symbol`, innermost first.
     pub inlined: Vec<InlinedFrame>,
-    /// With `Inline::Yes`: the name of the function `symbol` in DWARF. The symbol table may contain several names for
-    /// the function, so the name in `symbol` may be another one.
-    pub source_name: Option<Arc<str>>,
     /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, the line is in the function
-    /// `symbol`, and `inlined` contains the lines in the inlined functions. With `Inline::No`, the line is in the
-    /// innermost function.
+    /// `symbol`, and `inlined` contains the lines in the inlined functions. Otherwise, the line is in the innermost
+    /// function.
     pub srcline: Option<(Arc<str>, u32)>,
     /// Data that the caller derives from this result. It is cached together with the result.
     pub slot: Slot<D>,
@@ -65,11 +62,11 @@ pub struct Resolved<D = ()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// The first address of the mapping.
-    /// Where the mapping starts in its file, as it was recorded, in bytes. 0 for the vdso.
-    pub file_offset: u64,
     pub start: u64,
     /// The address after the last address of the mapping.
     pub end: u64,
+    /// Where the mapping starts in its file, as it was recorded, in bytes. 0 for the vdso.
+    pub file_offset: u64,
     /// The contents of the mapping.
     pub contents: Contents,
 }
@@ -231,6 +228,15 @@ impl<D> Symbolizer<D> {
         line(innermost.as_ref()).ok_or(Reason::NoLine)
     }
 
+    /// Returns the functions at an address according to DWARF, innermost first. All but the last are inlined. Returns none
+    /// with `Inline::No`, and where no DWARF has the address.
+    pub fn inlined_functions(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Vec<InlinedFrame> {
+        match self.options.inline {
+            Inline::No => Vec::new(),
+            Inline::Yes | Inline::OnRequest => self.source_frames(pid, address, time, kind).unwrap_or_default(),
+        }
+    }
+
     /// Returns the functions at an address according to DWARF, innermost first. All but the last are inlined.
     fn source_frames(
         &mut self,
@@ -314,7 +320,6 @@ impl<D> Symbolizer<D> {
             mapped: None,
             build_id: None,
             inlined: Vec::new(),
-            source_name: None,
             srcline: None,
             slot: Slot::default(),
         }
@@ -408,7 +413,7 @@ impl<D> Symbolizer<D> {
                 extent: named.extent,
             });
             match (options.inline, options.srcline) {
-                (Inline::No, Srcline::No) => Vec::new(),
+                (Inline::No | Inline::OnRequest, Srcline::No) => Vec::new(),
                 _ => object.frames(address, limit).unwrap_or_default(),
             }
         };
@@ -420,8 +425,6 @@ impl<D> Symbolizer<D> {
             resolved.srcline = line(of_line.first());
         }
         if options.inline == Inline::Yes {
-            let name = outer.and_then(|outer| outer.name);
-            resolved.source_name = name.map(|name| styled_name(&name, options.demangle));
             resolved.inlined = self.inlined(frames);
         }
     }
