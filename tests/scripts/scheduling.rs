@@ -281,11 +281,12 @@ with tempfile.TemporaryDirectory() as folder:
         switch(0, 7, 1, 8)
         switch(1500, prev, 1, 7)
         script.__exit__()
-        print('subtitle', re.search('id=.subtitle.[^>]*>([^<]*)', open(script.args.flame).read())[1])
+        lines = re.search('id=.subtitle.[^>]*>(.*?)</text>', open(script.args.flame).read())[1]
+        print('subtitle', re.sub('(<[^>]*>)+', ' ', lines).strip())
 ",
     );
     let shown: Vec<&str> = out.lines().filter(|line| line.starts_with("subtitle ")).collect();
-    let partial = "; partial: switches that were not seen, by losses, a filter or the kernel: 1 or more; times may be missing or wrong";
+    let partial = "partial: switches that were not seen, by losses, a filter or the kernel: 1 or more; times may be missing or wrong";
     assert!(shown.len() == 2 && !shown[0].contains("partial") && shown[1].ends_with(partial), "{out}");
 }
 

@@ -135,8 +135,8 @@ def __exit__():
         print('5 events were lost' in handler._repr_html_())
     graph.add(['a', 'b'])
     heat.add(1, 1)
-    print('own; partial: 5 events were lost<' in graph._repr_svg_())
-    print('; partial: 5 events were lost' in heat._repr_svg_())
+    print('>own<' in graph._repr_svg_() and '>partial: 5 events were lost<' in graph._repr_svg_())
+    print('partial: 5 events were lost' in heat._repr_svg_())
     print(repr(missing()))
 ";
 
@@ -185,7 +185,7 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
     for (args, side) in [(&[][..], ""), (&["--diff", &before], "after: ")] {
         report(&[&["--flame", picture.to_str().unwrap()], args].concat());
         let svg = std::fs::read_to_string(&picture).unwrap();
-        assert_eq!(svg.matches(&format!("; partial: {side}5 events lost<")).count(), 1, "{args:?}");
+        assert_eq!(svg.matches(&format!(">partial: {side}5 events lost<")).count(), 1, "{args:?}");
     }
     let whole: Json =
         serde_json::from_str(&stdout(&perf_prof(&["report", "-q", "--json", "-i", &before]).output().unwrap()))
@@ -258,7 +258,7 @@ fn results_of_a_damaged_recording_are_lower_bounds() {
     let picture = folder.path("flame.svg");
     report(&["--flame", picture.to_str().unwrap()]);
     let svg = std::fs::read_to_string(&picture).unwrap();
-    assert_eq!(svg.matches(&format!("; partial: {REASON}<")).count(), 1);
+    assert_eq!(svg.matches(&format!(">partial: {REASON}<")).count(), 1);
 }
 
 /// Returns the last JSON line of `top`, and stderr.

@@ -36,6 +36,13 @@ impl Provenance {
         self.duration.map_or_else(String::new, |ns| format!(" in {:.3} s", ns as f64 / 1e9))
     }
 
+    /// Returns the line below the title of a picture: `1.042 s in 6.331 s; web1, 2026-11-27 18:51:57`. `sum` is what the picture
+    /// shows, and `details` are more about it.
+    pub fn caption(&self, sum: &str, details: &str) -> String {
+        let line = format!("{sum}{}{details}", self.within());
+        [line].into_iter().chain(self.place()).collect::<Vec<_>>().join("; ")
+    }
+
     /// Returns the machine and the date: `web1, 2026-11-27 18:51:57`. `None` if neither is known.
     pub fn place(&self) -> Option<String> {
         let known: Vec<String> = self.host.clone().into_iter().chain(self.date()).collect();
@@ -57,5 +64,7 @@ mod tests {
         run.began = Some(1_000_000_000_000_000_000);
         let place = run.place().unwrap();
         assert!(place.starts_with("web1, 2001-09-0") && place.ends_with(":40"), "{place}");
+        assert_eq!(run.caption("5 calls", ", all"), format!("5 calls in 6.331 s, all; {place}"));
+        assert_eq!(Provenance::default().caption("5 calls", ", all"), "5 calls, all");
     }
 }

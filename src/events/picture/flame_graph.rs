@@ -4,15 +4,17 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection, color::PaletteMap};
 
-use super::{Colors, PYTHON_SUFFIX, StackDifference, Stacks, printable};
+use super::{Colors, PYTHON_SUFFIX, StackDifference, Stacks, caption::caption, escaped, printable};
 
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlameGraphStyle {
     /// The title. `None` stands for the default title of `colors`.
     pub title: Option<String>,
-    /// A line below the title.
+    /// The text below the title. It may have several lines. Long lines are wrapped.
     pub subtitle: Option<String>,
+    /// What is missing, if anything is. It has lines of its own below the subtitle.
+    pub partial: Option<String>,
     /// The colours of the frames.
     pub colors: Colors,
     /// The unit of the weights, for example `samples` or `us`.
@@ -87,7 +89,9 @@ fn draw_lines(
 ) -> Result<(), DrawError> {
     let mut options = Options::default();
     options.title = printable(look.title.as_deref().unwrap_or(look.colors.title())).into_owned();
-    options.subtitle = look.subtitle.as_deref().map(|text| printable(text).into_owned());
+    let caption = caption(look.subtitle.as_deref(), look.partial.as_deref());
+    let mut caption = caption.iter().map(|line| printable(line).into_owned());
+    options.subtitle = caption.next();
     options.colors = look.colors.palette;
     options.palette_map = colors;
     options.count_name = printable(&look.count_name).into_owned();
@@ -106,7 +110,44 @@ fn draw_lines(
     let lines: Vec<String> = lines.into_iter().rev().map(with_known_marks).collect();
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
-    Ok(to.write_all(with_named_root(&String::from_utf8_lossy(&svg)).as_bytes())?)
+    let svg = with_named_root(&String::from_utf8_lossy(&svg));
+    Ok(to.write_all(with_further_lines(&svg, &caption.collect::<Vec<_>>()).as_bytes())?)
+}
+
+/// Writes further lines below the subtitle, and moves down what is below them. inferno writes a subtitle of one line.
+fn with_further_lines(svg: &str, lines: &[String]) -> String {
+    /// The height of a line in pixels.
+    const HEIGHT: usize = 16;
+    /// The numbers that grow: each comes after the first text, and there after the second text.
+    const GROW: [(&str, &str); 5] = [
+        ("<svg ", " height=\""),
+        (" viewBox=\"0 0 ", " "),
+        ("<rect ", " height=\""),
+        ("id=\"details\"", " y=\""),
+        ("id=\"matched\"", " y=\""),
+    ];
+    const FRAMES: &str = "<svg id=\"frames\"";
+    let by = lines.len() * HEIGHT;
+    let tspans: String =
+        lines.iter().map(|line| format!("<tspan x=\"50%\" dy=\"{HEIGHT}\">{}</tspan>", escaped(line))).collect();
+    let with_lines = || -> Option<String> {
+        let (head, frames) = svg.split_once(FRAMES)?;
+        let subtitle = head.find("id=\"subtitle\"")?;
+        let end = subtitle + head[subtitle..].find("</text>")?;
+        let head = format!("{}{tspans}{}", &head[..end], &head[end..]);
+        let head = GROW.iter().try_fold(head, |head, &(mark, before)| grown(&head, mark, before, by))?;
+        Some(format!("{head}{FRAMES} y=\"{by}\"{frames}"))
+    };
+    if lines.is_empty() { svg.to_owned() } else { with_lines().unwrap_or_else(|| svg.to_owned()) }
+}
+
+/// Adds `by` to the number after the text `before`, which comes after the text `mark`.
+fn grown(svg: &str, mark: &str, before: &str, by: usize) -> Option<String> {
+    let mark = svg.find(mark)? + mark.len();
+    let begin = mark + svg[mark..].find(before)? + before.len();
+    let end = begin + svg[begin..].find('"')?;
+    let number: f64 = svg[begin..end].parse().ok()?;
+    Some(format!("{}{}{}", &svg[..begin], number + by as f64, &svg[end..]))
 }
 
 /// Writes `all` into the box below all others. inferno leaves this to the picture's script, but many programs that show pictures
@@ -252,6 +293,33 @@ mod tests {
                 let light = 0.2126 * linear(color.r) + 0.7152 * linear(color.g) + 0.0722 * linear(color.b);
                 assert!((light + 0.05) / 0.05 > 7.0, "{name} {color:?}");
             }
+        }
+    }
+
+    /// Returns the number after a text.
+    fn number(svg: &str, before: &str) -> f64 {
+        svg.split_once(before).unwrap().1.split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_long_caption_has_several_lines_and_room_for_them() {
+        let stacks = stacks(&[("comm/f", 1)]);
+        for growth in [StackDirection::Up, StackDirection::Down] {
+            let short = FlameGraphStyle { subtitle: Some("5 ms <on> web1".into()), growth, ..samples() };
+            let long = FlameGraphStyle { partial: Some("5 & 6 events were lost; ".repeat(9)), ..short.clone() };
+            let [short, long] = [short, long].map(|look| svg(&stacks, &look));
+            assert_eq!(long.matches("<tspan x=\"50%\" dy=\"16\">").count(), 2, "{long}");
+            for text in
+                ["id=\"subtitle\" x=\"50.0000%\" y=\"48.00\">5 ms &lt;on&gt; web1<", ">partial: 5 &amp; 6 events"]
+            {
+                assert!(long.contains(text), "{long}");
+            }
+            for before in
+                [" height=\"", "viewBox=\"0 0 1200 ", "width=\"100%\" height=\"", " fill=\"rgb(0,0,0)\" x=\"10\" y=\""]
+            {
+                assert_eq!(number(&long, before), number(&short, before) + 32.0, "{before} {long}");
+            }
+            assert!(long.contains("<svg id=\"frames\" y=\"32\" ") && short.contains("<svg id=\"frames\" x="), "{long}");
         }
     }
 

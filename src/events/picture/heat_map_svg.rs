@@ -9,6 +9,7 @@ use svg::{
 
 use super::{
     DrawError,
+    caption::caption,
     heat_map::{Cell, HeatMap, highest, lowest, row_of},
     printable,
     quantity::{amount, duration},
@@ -19,9 +20,13 @@ use super::{
 pub struct HeatMapStyle {
     /// The title. `None` stands for the default title.
     pub title: Option<String>,
-    /// A line below the title.
+    /// The first text below the title. Long lines are wrapped.
     pub subtitle: Option<String>,
-    /// What is missing, if anything is. It is the end of the line below the title.
+    /// For how long values were measured, as the end of a sentence: ` in 6.331 s`. Empty if it is not known.
+    pub within: String,
+    /// Where and when the values were measured.
+    pub place: Option<String>,
+    /// What is missing, if anything is. It has lines of its own below the subtitle.
     pub partial: Option<String>,
     /// The label of the axis of values. `None` stands for `value`.
     pub value: Option<String>,
@@ -34,6 +39,8 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 60.0;
+/// The height of a line below the title, in pixels.
+const LINE_HEIGHT: f64 = 16.0;
 /// The height of all rows together, in pixels. It is smaller if a row would be higher than [`HIGHEST_ROW`].
 const ROWS: f64 = 420.0;
 const HIGHEST_ROW: f64 = 14.0;
@@ -69,40 +76,59 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
         (shown.column_width, shades) = (shown.column_width * 2, shades / 2.0);
     };
     let (Some(first), Some(last)) = (cells.first(), cells.last()) else { return Err(DrawError::Empty) };
-    let height = frame.bottom() + BOTTOM;
+    let lines = shown.caption(most);
+    // `TOP` has room for one line.
+    let below = LINE_HEIGHT * lines.len().saturating_sub(1) as f64;
+    let (width, height) = (shown.column_width as f64, frame.bottom() + BOTTOM);
+    let times = Times { start: start as f64 / width, columns: last.column + 1 - first.column, width };
+    let place = format!("translate(0 {below})");
+    let picture = axes(&frame, style, &times).set("transform", place).add(boxes).add(key(height - 22.0, most));
     let mut document = Document::new()
-        .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height)))
+        .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height + below)))
         .set("width", WIDTH)
-        .set("height", rounded(height))
+        .set("height", rounded(height + below))
         .set("font-family", "Verdana, sans-serif")
         .set("font-size", 12)
         .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
-        .add(text(WIDTH / 2.0, 24.0, "middle", &shown.title()).set("font-size", 17))
-        .add(text(WIDTH / 2.0, 44.0, "middle", &shown.subtitle(most)).set("fill", "#606060"));
-    for (y, label) in frame.values(&style.unit) {
-        document = document.add(line((LEFT, y), (WIDTH - RIGHT, y))).add(text(LEFT - 6.0, y + 4.0, "end", &label));
+        .add(text(WIDTH / 2.0, 24.0, "middle", &shown.title()).set("font-size", 17));
+    for (at, line) in lines.iter().enumerate() {
+        let y = 44.0 + LINE_HEIGHT * at as f64;
+        document = document.add(text(WIDTH / 2.0, y, "middle", line).set("fill", "#606060"));
     }
-    let width = shown.column_width as f64;
-    let step = step(((last.column + 1 - first.column) as f64 * width / TIMES as f64) as u64);
+    Ok(svg::write(to, &document.add(picture))?)
+}
+
+/// The columns of a heat map.
+struct Times {
+    /// The first time, in columns.
+    start: f64,
+    /// The number of columns.
+    columns: u64,
+    /// The number of ns for which a column stands.
+    width: f64,
+}
+
+/// Returns the axes with their labels and titles.
+fn axes(frame: &Frame, style: &HeatMapStyle, times: &Times) -> Group {
+    let bottom = frame.bottom();
+    let mut axes = Group::new();
+    for (y, label) in frame.values(&style.unit) {
+        axes = axes.add(line((LEFT, y), (WIDTH - RIGHT, y))).add(text(LEFT - 6.0, y + 4.0, "end", &label));
+    }
+    let step = step((times.columns as f64 * times.width / TIMES as f64) as u64);
     for number in 0.. {
-        let x = frame.x((start as f64 + number as f64 * step as f64) / width);
+        let x = frame.x(times.start + number as f64 * step as f64 / times.width);
         if x > WIDTH - RIGHT {
             break;
         }
-        let bottom = frame.bottom();
-        document = document.add(line((x, bottom), (x, bottom + 5.0))).add(text(
-            x,
-            bottom + 20.0,
-            "middle",
-            &duration(number * step),
-        ));
+        let label = text(x, bottom + 20.0, "middle", &duration(number * step));
+        axes = axes.add(line((x, bottom), (x, bottom + 5.0))).add(label);
     }
-    let axis = text(WIDTH / 2.0, height - 12.0, "middle", "time since the first value").set("fill", "#606060");
-    let middle = (TOP + frame.bottom()) / 2.0;
-    let values = text(16.0, middle, "middle", style.value.as_deref().unwrap_or("value"))
-        .set("fill", "#606060")
+    let of_times = text(WIDTH / 2.0, bottom + BOTTOM - 12.0, "middle", "time since the first value");
+    let middle = (TOP + bottom) / 2.0;
+    let of_values = text(16.0, middle, "middle", style.value.as_deref().unwrap_or("value"))
         .set("transform", format!("rotate(-90 16 {})", rounded(middle)));
-    Ok(svg::write(to, &document.add(boxes).add(axis).add(values).add(key(height - 22.0, most)))?)
+    axes.add(of_times.set("fill", "#606060")).add(of_values.set("fill", "#606060"))
 }
 
 /// Returns a box for each count. Its title shows the numbers under the mouse.
@@ -267,16 +293,18 @@ impl Shown<'_> {
         self.style.title.clone().unwrap_or_else(|| "Heat Map".to_owned())
     }
 
-    fn subtitle(&self, most: u64) -> String {
-        let [own, partial] = [&self.style.subtitle, &self.style.partial].map(Option::as_deref);
-        let own = own.map_or_else(String::new, |text| format!("{text}; "));
-        let partial = partial.map_or_else(String::new, |text| format!("; partial: {text}"));
+    fn caption(&self, most: u64) -> Vec<String> {
+        let HeatMapStyle { subtitle, within, place, partial, .. } = self.style;
+        let own = subtitle.as_ref().map_or_else(String::new, |text| format!("{text}; "));
         let hidden = match self.map.below_zero() {
             0 => String::new(),
             count => format!("; {count} values below zero are not shown"),
         };
+        let place = place.as_ref().map_or_else(String::new, |place| format!("; {place}"));
         let (count, width) = (self.map.count(), duration(self.column_width));
-        format!("{own}{count} values, at most {most} in a box; a column is {width}{hidden}{partial}")
+        let line = format!("{own}{count} values{within}, at most {most} in a box; a column is {width}{hidden}{place}");
+        let partial = partial.as_ref().map(|text| format!("{text}; an empty place may have had values"));
+        caption(Some(&line), partial.as_deref())
     }
 
     fn cell(&self, cell: &Cell) -> String {
@@ -349,8 +377,8 @@ mod tests {
             title: Some("a < b\u{1}".into()),
             subtitle: Some("of x".into()),
             partial: Some("5 events were lost".into()),
-            value: None,
             unit: "ns".into(),
+            ..HeatMapStyle::default()
         };
         let svg = drawn(&map, &style);
         expect![[r#"
@@ -358,7 +386,8 @@ mod tests {
             1 value of 81.92 us to 98.303 us, 498.733 ms after the first value
             100 values of 896 ns to 1.023 us, 1.9 s after the first value
             a &lt; b?
-            of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown; partial: 5 events were lost
+            of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown
+            partial: 5 events were lost; an empty place may have had values
             1 us
             10 us
             0
@@ -388,6 +417,24 @@ mod tests {
         assert!(!svg.contains("#5a0028"), "{svg}");
         let svg = drawn(&map, &HeatMapStyle { value: Some("time off the CPU".into()), ..style });
         assert!(texts(&svg, "text").contains(&"time off the CPU"), "{svg}");
+    }
+
+    #[test]
+    fn a_long_caption_has_several_lines_and_room_for_them() {
+        let mut map = HeatMap::default();
+        map.add(1, 1_000, 1);
+        let height =
+            |svg: &str| svg.split_once(" height=\"").unwrap().1.split('"').next().unwrap().parse::<f64>().unwrap();
+        let short =
+            HeatMapStyle { within: " in 2.500 s".into(), place: Some("web1".into()), ..HeatMapStyle::default() };
+        let long = HeatMapStyle { partial: Some("5 events were lost; ".repeat(9)), ..short.clone() };
+        let [short, long] = [short, long].map(|style| drawn(&map, &style));
+        assert_eq!(texts(&short, "text")[1], "1 values in 2.500 s, at most 1 in a box; a column is 1 ns; web1");
+        assert_eq!(
+            (height(&long), texts(&long, "text").len()),
+            (height(&short) + 32.0, texts(&short, "text").len() + 2)
+        );
+        assert!(long.contains("translate(0 32)") && texts(&long, "text")[2].starts_with("partial: "), "{long}");
     }
 
     /// Returns a map with this many values, which are anywhere below 100 s and below 2^`powers`.

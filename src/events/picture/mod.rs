@@ -1,6 +1,7 @@
 //! Pictures of many events: flame graphs of stacks, histograms of values, heat maps of values over time, and timelines of
 //! slices.
 
+mod caption;
 mod colors;
 mod difference;
 mod flame_events;

@@ -79,8 +79,14 @@ impl FlameGraph {
         let palette = palette
             .map_err(|error: perf_prof_events::picture::UnknownColors| PyValueError::new_err(error.to_string()))?;
         let growth = if inverted { StackDirection::Down } else { StackDirection::Up };
-        let look =
-            FlameGraphStyle { title, subtitle, colors: palette, count_name: count_name.to_owned(), divisor: 1, growth };
+        let look = FlameGraphStyle {
+            title,
+            subtitle,
+            colors: palette,
+            count_name: count_name.to_owned(),
+            growth,
+            ..Default::default()
+        };
         Ok(FlameGraph { stacks: Stacks::default(), look, colors: colors.map(str::to_owned), fed: None })
     }
 
@@ -222,18 +228,16 @@ impl FlameGraph {
         let missing =
             missing_in_run(self.fed.as_deref(), &self.look.count_name).into_iter().chain(partial.map(str::to_owned));
         let missing: Vec<String> = missing.filter(|text| !text.is_empty()).collect();
-        let partial = (!missing.is_empty()).then(|| format!("partial: {}", missing.join("; ")));
-        let own = self.look.subtitle.clone().unwrap_or_else(|| self.usual_subtitle());
-        let subtitle = Some([own].into_iter().chain(partial).collect::<Vec<_>>().join("; "));
-        let look = FlameGraphStyle { subtitle, ..self.look.clone() };
+        let partial = (!missing.is_empty()).then(|| missing.join("; "));
+        let subtitle = self.look.subtitle.clone().or_else(|| Some(self.usual_subtitle()));
+        let look = FlameGraphStyle { subtitle, partial, ..self.look.clone() };
         draw(&self.stacks, &look, &mut svg).map(|()| svg)
     }
 
     /// Returns the sum of the weights, and where and when the events happened.
     fn usual_subtitle(&self) -> String {
-        let from = provenance(self.fed.as_deref());
-        let sum = weight_text(self.stacks.total(), &self.look.count_name) + &from.within();
-        [sum].into_iter().chain(from.place()).collect::<Vec<_>>().join("; ")
+        let sum = weight_text(self.stacks.total(), &self.look.count_name);
+        provenance(self.fed.as_deref()).caption(&sum, "")
     }
 
     /// Sets the counts of the run that the stacks come from.

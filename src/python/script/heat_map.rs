@@ -3,11 +3,15 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use perf_prof_events::picture::{
-    DrawError, HeatMapStyle, draw_heat_map,
-    heat_map::{Cell, HeatMap, highest, lowest},
+use perf_prof_events::{
+    event::Stats,
+    picture::{
+        DrawError, HeatMapStyle, draw_heat_map,
+        heat_map::{Cell, HeatMap, highest, lowest},
+    },
 };
 use perf_prof_system::output_path::{self, ExistingFile};
 use pyo3::{
@@ -18,7 +22,8 @@ use pyo3::{
 
 use super::{
     histogram::whole_number,
-    pictures::{missing_in_run, not_saved, os_error, svg_text},
+    module::run,
+    pictures::{missing_in_run, not_saved, os_error, provenance, svg_text},
 };
 
 /// Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
@@ -26,11 +31,14 @@ use super::{
 /// The values are on a logarithmic scale with four rows for each power of two. So several levels of values are
 /// visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
 /// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. value is the title
-/// of their axis. len() is the number of values. A notebook shows the picture.
+/// of their axis. The text below the title has the number of values, the duration, the host and the date, after subtitle.
+/// len() is the number of values. A notebook shows the picture.
 #[pyclass(module = "perf_prof")]
 pub struct Heatmap {
     counts: HeatMap,
     style: HeatMapStyle,
+    /// The counts of the last run in which values were added.
+    fed: Option<Arc<Stats>>,
 }
 
 /// The arguments of `Heatmap()` in this order: title, unit, subtitle, value.
@@ -45,13 +53,16 @@ impl Heatmap {
     #[pyo3(signature = (title=None, unit="ns", subtitle=None, value=None))]
     fn new(title: Option<String>, unit: &str, subtitle: Option<String>, value: Option<String>) -> Heatmap {
         let style = HeatMapStyle { title, value, subtitle, unit: unit.to_owned(), ..HeatMapStyle::default() };
-        Heatmap { counts: HeatMap::default(), style }
+        Heatmap { counts: HeatMap::default(), style, fed: None }
     }
 
     /// Counts a value n times at a time in ns. Digits after the decimal point are ignored. Values below zero are counted,
     /// but not drawn.
     #[pyo3(signature = (time, value, n=1))]
     fn add(&mut self, time: u64, value: &Bound<'_, PyAny>, n: u64) -> PyResult<()> {
+        if let Some(run) = run() {
+            self.fed = Some(Arc::clone(&run.stats));
+        }
         match whole_number(value)? {
             Some(value) => self.counts.add(time, value, n),
             None => self.counts.add_below_zero(n),
@@ -63,8 +74,10 @@ impl Heatmap {
     #[pyo3(signature = (other))]
     fn update(slf: &Bound<'_, Self>, other: &Bound<'_, Heatmap>) {
         // `slf` and `other` may be the same object, so they are not borrowed at the same time.
-        let other = other.borrow().counts.clone();
-        slf.borrow_mut().counts.merge(&other);
+        let (other, fed) = (other.borrow().counts.clone(), other.borrow().fed.clone());
+        let mut this = slf.borrow_mut();
+        this.fed = fed.or_else(|| this.fed.take());
+        this.counts.merge(&other);
     }
 
     /// The number of ns for which a column stands.
@@ -121,7 +134,7 @@ impl Heatmap {
 
     /// Supports copy and pickle.
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyType>, ConstructorArguments, State) {
-        let Heatmap { counts, style } = &*slf.borrow();
+        let Heatmap { counts, style, .. } = &*slf.borrow();
         let made = (style.title.clone(), style.unit.clone(), style.subtitle.clone(), style.value.clone());
         let cells = counts.cells().map(|Cell { column, row, count }| (column, row, count)).collect();
         (slf.get_type().unbind(), made, (cells, counts.times(), counts.below_zero()))
@@ -146,7 +159,9 @@ fn check_name(path: &Path) -> PyResult<()> {
 impl Heatmap {
     fn picture(&self) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
-        let style = HeatMapStyle { partial: missing_in_run(None, &self.style.unit), ..self.style.clone() };
+        let partial = missing_in_run(self.fed.as_deref(), &self.style.unit);
+        let from = provenance(self.fed.as_deref());
+        let style = HeatMapStyle { partial, within: from.within(), place: from.place(), ..self.style.clone() };
         draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }
 }

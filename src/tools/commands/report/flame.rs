@@ -58,20 +58,21 @@ impl FlamePlan {
         let is_text = self.path.extension().and_then(OsStr::to_str) == Some("folded");
         let common = common_unit(&after.units);
         let (count_name, divisor) = common.map_or_else(|| ("periods".to_owned(), 1), shown);
-        let style = |subtitle| FlameGraphStyle {
+        let style = |subtitle, partial: Vec<String>| FlameGraphStyle {
             title: Some(title(after)),
             count_name: count_name.clone(),
             divisor,
             subtitle: Some(subtitle),
+            partial: (!partial.is_empty()).then(|| partial.join(", ")),
             ..FlameGraphStyle::default()
         };
         let mut to = BufWriter::new(File::create(&self.path)?);
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
             None if common.is_none() => {
-                draw_events(stacks, &weights(after), &style(subtitle(after)), &mut to)?;
+                draw_events(stacks, &weights(after), &style(subtitle(after), after.missing.reasons()), &mut to)?;
             }
-            None => draw(stacks, &style(subtitle(after)), &mut to)?,
+            None => draw(stacks, &style(subtitle(after), after.missing.reasons()), &mut to)?,
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
                 let difference = StackDifference::new(stacks_before, stacks);
@@ -81,9 +82,8 @@ impl FlamePlan {
                     let sides = sides(added, after).into_iter().flat_map(|(side, missing)| {
                         missing.reasons().into_iter().map(move |reason| format!("{side}: {reason}"))
                     });
-                    let lost = partial(&sides.collect::<Vec<_>>());
-                    let subtitle = format!("red has a larger share than in {}, blue a smaller one{lost}", before.name);
-                    draw_difference(&difference, &style(subtitle), &mut to)?;
+                    let subtitle = format!("red has a larger share than in {}, blue a smaller one", before.name);
+                    draw_difference(&difference, &style(subtitle, sides.collect()), &mut to)?;
                 }
             }
         }
@@ -103,16 +103,10 @@ fn title(Added { names, sums, .. }: &Added) -> String {
     [events].into_iter().chain(host).chain(began).collect()
 }
 
-/// Returns the subtitle: the total, the duration of the recording, and whether events are missing.
-fn subtitle(Added { missing, units, sums, .. }: &Added) -> String {
+/// Returns the total, and the duration of the recording.
+fn subtitle(Added { units, sums, .. }: &Added) -> String {
     let total = sums.shares.iter().map(Shares::total).sum();
     // A sum of different things means nothing. Each event shows its own in its box.
     let apart = || format!("{} events, each with the same width,", units.len());
-    let total = common_unit(units).map_or_else(apart, |unit| unit.sum(total));
-    total + &sums.provenance.within() + &partial(&missing.reasons())
-}
-
-/// Returns the end of the subtitle, which says why events are missing. Empty if none are missing.
-fn partial(reasons: &[String]) -> String {
-    if reasons.is_empty() { String::new() } else { format!("; partial: {}", reasons.join(", ")) }
+    common_unit(units).map_or_else(apart, |unit| unit.sum(total)) + &sums.provenance.within()
 }
