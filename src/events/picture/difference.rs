@@ -41,6 +41,14 @@ impl StackDifference {
         self.after == 0
     }
 
+    /// Returns the largest change of a stack's share, in percentage points. It has the strongest colour in a picture.
+    pub fn largest_change(&self) -> f64 {
+        let share = |weight: u64, of: u64| weight as f64 * 100.0 / of.max(1) as f64;
+        let changes =
+            self.stacks.iter().map(|(_, before, after)| share(*after, self.after) - share(*before, self.before));
+        changes.fold(0.0, |largest, change| largest.max(change.abs()))
+    }
+
     /// Returns folded text: in each line the frames, outermost first and separated by `;`, then the weight in the earlier
     /// set and the weight in the later set.
     pub fn lines(&self) -> impl Iterator<Item = String> {
@@ -95,6 +103,7 @@ mod tests {
         let difference = StackDifference::new(&before, &after);
         let scaled: Vec<String> = difference.scaled_lines().collect();
         assert_eq!(scaled, ["less 400 100", "more 100 400", "same 500 500"]);
+        assert!((difference.largest_change() - 30.0).abs() < 0.001, "{}", difference.largest_change());
         let svg = picture(&difference).unwrap();
         let [[same_red, _, same_blue], [more_red, _, more_blue], [less_red, _, less_blue]] =
             ["same", "more", "less"].map(|function| color(&svg, function));

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use perf_prof_events::{
     event::Shares,
-    picture::{EventWeights, FlameGraphStyle, StackDifference, Stacks, draw, draw_difference, draw_events},
+    picture::{EventWeights, FlameGraphStyle, StackDifference, Stacks, draw, draw_difference, draw_events, grouped},
 };
 
 use super::{super::period::PeriodUnit, Added, Before, difference::sides};
@@ -82,7 +82,7 @@ impl FlamePlan {
                     let sides = sides(added, after).into_iter().flat_map(|(side, missing)| {
                         missing.reasons().into_iter().map(move |reason| format!("{side}: {reason}"))
                     });
-                    let subtitle = format!("red has a larger share than in {}, blue a smaller one", before.name);
+                    let subtitle = of_difference(&before.name, added, after, &difference);
                     draw_difference(&difference, &style(subtitle, sides.collect()), &mut to)?;
                 }
             }
@@ -109,4 +109,21 @@ fn subtitle(Added { units, sums, .. }: &Added) -> String {
     // A sum of different things means nothing. Each event shows its own in its box.
     let apart = || format!("{} events, each with the same width,", units.len());
     common_unit(units).map_or_else(apart, |unit| unit.sum(total)) + &sums.provenance.within()
+}
+
+/// Returns the subtitle of a difference: what both sides are, and what the colours mean.
+fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDifference) -> String {
+    let side = |added: &Added| {
+        let samples = added.sums.shares.iter().map(Shares::samples).sum();
+        format!("{}, {} samples", subtitle(added), grouped(samples))
+    };
+    let place = before.sums.provenance.place().map_or_else(String::new, |place| format!(" on {place}"));
+    format!(
+        "after: {}\nbefore: {} ({name}{place})\n\
+         red has a larger share than in {name}, blue a smaller one, each without the functions that it calls; \
+         the strongest colour is a change of {:.2} points",
+        side(after),
+        side(before),
+        difference.largest_change()
+    )
 }
