@@ -17,7 +17,7 @@ usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--to
 The first stack shows where a task waits. The second stack shows which task woke it: for a lock, the holder that released
 it; for a pipe, the writer. `(interrupt)` means a timer or a device, whose stack begins where the interrupt did. If the waker
 itself waited for most of that time, the last lines show the tasks that it waited for. The flame graph (FILE.svg, or FILE.folded
-for text) has the waiter's stack, and on top of it the waker's stack upside down.
+for text) has the waiter's stack, and on top of it, above `--`, the waker's stack upside down.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. A chain goes on
 through selected tasks only. Waits that a task ends by itself (it was only preempted) are left out. With -i 1000, a table
@@ -41,11 +41,17 @@ Stack = tuple[str, ...]
 # (task, its stack, the waker's stack, chain of wakers) -> time in us. Stacks are innermost first.
 waits: Counter[tuple[str, Stack, Stack, Stack]] = Counter()
 chains, wakers = CallChains(), Wakers()
-whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
+whole = FlameGraph("Off-CPU Time and Wakers: above -- is what woke the task", "offcpu", "us") if args.flame else None
+
+
+def label(frame: Any) -> str:  # as FlameGraph.add(event) names it
+    file = frame["dso"].strip("[]").rpartition("/")[2] or "unknown"
+    name = f"[{file}]" if frame["symbol"] in ("", "Unknown") else str(frame["symbol"])
+    return name + ("_[k]" if frame.get("kernel") else "_[python]" if "python" in frame and name[0] != "[" else "")
 
 
 def names(frames: Iterable[Any]) -> Stack:
-    return tuple(frame["symbol"] or f"[{frame['dso']}]" for frame in frames)
+    return tuple(map(label, frames))
 
 
 def task(comm: str, tid: int) -> str:
@@ -74,8 +80,11 @@ def show() -> None:
     total = waits.total()
     rows, more = first_rows(waits.items(), args.top, lambda row: -row[1])
     for (waiter, stack, of_waker, (waker, *others)), us in rows:
-        lines = [f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {waiter}", *(f"{'':>28}{frame}" for frame in stack)]
-        lines += [f"{'':>24}woken by {waker}", *(f"{'':>28}{frame}" for frame in of_waker)]
+        own, of_other = (
+            [f"{'':>28}{name.removesuffix('_[k]').removesuffix('_[python]')}" for name in chain] for chain in (stack, of_waker)
+        )
+        lines = [f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {waiter}", *own]
+        lines += [f"{'':>24}woken by {waker}", *of_other]
         print("\n".join([*lines, *(f"{'':>24}which waited for {other}" for other in others)]))
     print(f"{total / 10**6:.3f} s off CPU in {len(waits)} stacks{more}\n")
     say_missing()

@@ -34,7 +34,7 @@ args = options.parse()
 Table = defaultdict[tuple[int, str, str], Counter[str]]
 ALL = (-1, "", "")
 
-graph = FlameGraph() if args.flame else None
+graph = FlameGraph("CPU Profile") if args.flame else None
 chains = CallChains("no functions")
 
 

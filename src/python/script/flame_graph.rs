@@ -21,7 +21,7 @@ use pyo3::{
 use super::{
     event::{Stack, stack_of},
     module::run,
-    pictures::{missing_in_run, not_saved, provenance, svg_text},
+    pictures::{missing_in_run, not_saved, provenance, sampling_rate, svg_text},
 };
 
 /// Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
@@ -234,10 +234,11 @@ impl FlameGraph {
         draw(&self.stacks, &look, &mut svg).map(|()| svg)
     }
 
-    /// Returns the sum of the weights, and where and when the events happened.
+    /// Returns the sum of the weights, the rate of samples, and where and when the events happened.
     fn usual_subtitle(&self) -> String {
         let sum = weight_text(self.stacks.total(), &self.look.count_name);
-        provenance(self.fed.as_deref()).caption(&sum, "")
+        let rate = if self.look.count_name == "samples" { sampling_rate() } else { String::new() };
+        provenance(self.fed.as_deref()).caption(&sum, &rate)
     }
 
     /// Sets the counts of the run that the stacks come from.
