@@ -159,6 +159,42 @@ fn aggregators_and_pictures_of_a_run_that_lost_events_say_so() {
     }
 }
 
+const BY_HAND: &str = "
+from perf_prof import Count, Hist, Sum, Top
+
+tables = [Count('_tid'), Sum('_tid'), Hist('_tid'), Top(2, '_tid', keep='_tid')]
+
+def sys__e(event):
+    for table in tables:
+        table(event)
+
+def __partial__(): return tables
+
+def __merge__(partials):
+    for partial in partials:
+        for table, more in zip(tables, partial):
+            table.update(more)
+
+def __exit__():
+    for table in tables:
+        table.print()
+        print('5 events were lost' in table._repr_html_())
+";
+
+#[test]
+fn aggregators_that_a_function_fills_say_which_events_are_missing() {
+    let folder = Folder::new();
+    for (jobs, lost) in [("1", LOST), ("2", LOST), ("1", 0), ("2", 0)] {
+        let path = of_tracepoint(&folder, lost);
+        let outcome = Run::script(BY_HAND).event("sys:e").options(["--input", &path, "--jobs", jobs]).run();
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        let shown = outcome.stdout;
+        let notes = ["(at least: 5 events were lost)\n", "larger ones: 5 events were lost)\n", "True\n"];
+        let expected = if lost == 0 { [0, 0, 0] } else { [3, 1, 4] };
+        assert_eq!(notes.map(|note| shown.matches(note).count()), expected, "{jobs} {lost}: {shown}");
+    }
+}
+
 #[test]
 fn tables_of_scripts_say_how_many_events_were_lost() {
     let folder = Folder::new();

@@ -81,6 +81,7 @@ impl Aggregator {
     pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(event, |class, input: Input<'_>| {
             let plan = self.plan(class)?;
+            self.fed_by.note_object(&class.event);
             // The memo of values belongs to one run, but this event may come from another run. So an empty memo is
             // passed.
             self.groups.lock().add(&plan, &input, &mut Memo::default());
@@ -149,6 +150,7 @@ impl Aggregator {
             )));
         }
         own.merge(&more);
+        this.get().fed_by.note_table(&other.get().fed_by);
         Ok(())
     }
 

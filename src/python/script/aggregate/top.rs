@@ -67,6 +67,7 @@ impl Top {
     pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(event, |class, input| {
             let (plan, event) = self.plan(class)?;
+            self.fed_by.note_object(&class.event);
             self.largest.lock().add(&plan, &event, &input);
             Ok(())
         })
@@ -203,6 +204,7 @@ impl Top {
             return Err(PyValueError::new_err("only a Top with the same value and the same keep can be added"));
         }
         own.merge(&more);
+        self.fed_by.note_table(&other.get().fed_by);
         Ok(())
     }
 
