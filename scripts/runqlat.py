@@ -36,7 +36,7 @@ __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not
 
 
 def new_waits() -> dict[str, Any]:
-    return {"histogram": Log2Hist(), "tasks": defaultdict(Percentiles)}  # "tasks" by (command, thread id)
+    return {"histogram": Log2Hist("usecs"), "tasks": defaultdict(Percentiles)}  # "tasks" by (command, thread id)
 
 
 def show(table: dict[str, Any]) -> None:

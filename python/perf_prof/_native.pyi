@@ -330,14 +330,14 @@ class Heatmap:
     def __setstate__(self, state: tuple[Any, ...]) -> None: ...
 
 class Log2Hist:
-    """A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
-    values, for example 'usecs'.
+    """A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the heading of the
+    values: their unit, for example 'usecs'.
 
     For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values. A
-    notebook shows a table with bars.
+    notebook shows a table with bars. It counts numbers and not events, so it does not say what missing() says.
     """
 
-    def __new__(cls, name: str = "usecs") -> Log2Hist: ...
+    def __new__(cls, name: str = "value") -> Log2Hist: ...
     def add(self, value: float, n: int = 1) -> None:
         """Counts a value n times. Digits after the decimal point are ignored. All negative values are counted in one
         row."""

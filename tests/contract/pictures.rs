@@ -233,9 +233,9 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
         0 {}
-             usecs               : count     distribution
+             value               : count     distribution
         33 {-1: 1, 0: 4, 2: 2, 4: 2, 8: 1, 16: 2, 32: 2, 64: 11, 128: 4, 256: 4}
-             usecs               : count     distribution
+             value               : count     distribution
                < 0               : 1        |***                                     |
                  0 -> 1          : 4        |**************                          |
                  2 -> 3          : 2        |*******                                 |

@@ -12,11 +12,11 @@ use perf_prof_events::picture::{Log2Histogram, printable};
 
 use super::printing::write_to;
 
-/// A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
-/// values, for example 'usecs'.
+/// A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the heading of the
+/// values: their unit, for example 'usecs'.
 ///
 /// For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values. A
-/// notebook shows a table with bars.
+/// notebook shows a table with bars. It counts numbers and not events, so it does not say what missing() says.
 #[pyclass(module = "perf_prof")]
 pub struct Log2Hist {
     name: String,
@@ -26,7 +26,7 @@ pub struct Log2Hist {
 #[pymethods]
 impl Log2Hist {
     #[new]
-    #[pyo3(signature = (name="usecs"))]
+    #[pyo3(signature = (name="value"))]
     fn new(name: &str) -> Log2Hist {
         Log2Hist { name: printable(name).into_owned(), counts: Log2Histogram::default() }
     }
