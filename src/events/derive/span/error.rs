@@ -1,7 +1,7 @@
 //! The errors of selected spans.
 
 use perf_prof_format::{
-    spec::{did_you_mean, similar_names},
+    spec::{attribute_meant_by, did_you_mean, similar_names},
     tracefs::{EventFormat, FilterError, FormatError},
 };
 use thiserror::Error;
@@ -29,7 +29,7 @@ pub enum SpanError {
     #[error("all spans have a field `{0}`, so no field of the key and no argument of the probe can have this name")]
     Name(String),
     /// The filter of a span of selected events is not valid.
-    #[error("the filter `{filter}`: {error}\nthe fields: duration, those of {end}, and those of {begin} as begin.NAME")]
+    #[error("the filter `{filter}`: {error}\n{}", attribute_or_fields(.filter, .begin, .end))]
     Filter {
         /// The filter's text.
         filter: String,
@@ -97,6 +97,20 @@ pub enum SpanError {
     /// The fields of the span do not form a valid format.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+/// Says which fields a filter can have, or if it is an attribute, that attributes come after the filter.
+fn attribute_or_fields(filter: &str, begin: &str, end: &str) -> String {
+    const OF_SPANS: [&str; 5] = ["key", "min", "max-open", "nested", "open"];
+    let (name, value) = filter.split_once('=').unwrap_or((filter, ""));
+    // `name==value` compares a field with a value, so no attribute is meant.
+    let of_spans = OF_SPANS.into_iter().find(|attribute| *attribute == name.trim() && !value.starts_with('='));
+    match of_spans.or_else(|| attribute_meant_by(filter)) {
+        Some(attribute) => format!(
+            "the first section is the filter, which may be empty; attributes come after it: span:NAME={begin}..{end}//{attribute}/"
+        ),
+        None => format!("the fields: duration, those of {end}, and those of {begin} as begin.NAME"),
+    }
 }
 
 impl SpanError {

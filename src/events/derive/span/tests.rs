@@ -277,6 +277,9 @@ fn wrong_keys_and_filters_are_reported() {
         ("span:x=s:begin..s:end//key=duration/", "all spans have a field `duration`"),
         ("span:x=s:begin..s:end/begin.other==1/key=_tid/", "the event has no field `begin.other`"),
         ("span:x=s:begin..s:end/number==1/key=_tid/", "those of s:begin as begin.NAME"),
+        ("span:x=s:begin..s:end/key==1/key=_tid/", "those of s:begin as begin.NAME"),
+        ("span:x=s:begin..s:end/stack/key=_tid/", "attributes come after it: span:NAME=s:begin..s:end//stack/"),
+        ("span:x=s:begin..s:end/key=number/key=_tid/", "attributes come after it: span:NAME=s:begin..s:end//key/"),
     ];
     for (selector, part) in rows {
         let Err(error) = start(selector) else { panic!("{selector} is accepted") };
