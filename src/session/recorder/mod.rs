@@ -10,6 +10,7 @@ mod machine;
 mod off_times;
 mod plan;
 mod run;
+mod summary;
 mod tee;
 mod times;
 mod writer_threads;
@@ -21,9 +22,9 @@ pub use container::Destination;
 pub use control::{Command, Control};
 pub use frame_names::{FrameNames, told};
 pub use lifecycle::{
-    MadeEvent, RecordingWriter, Subject, Summary, bytes, check, existing, with_members_of_recordings,
-    with_members_of_scripts,
+    MadeEvent, RecordingWriter, Subject, check, existing, with_members_of_recordings, with_members_of_scripts,
 };
 pub use off_times::OffTimes;
+pub use summary::{Summary, bytes};
 pub use tee::{AfterFailure, RecordingTee};
 pub use times::{Due, Times};

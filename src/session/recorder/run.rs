@@ -147,9 +147,6 @@ pub fn run_with(
     let mut recording = RecordingWriter::create(destination, &subject)?;
     drop(closing);
     recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
-    if plan.control.is_some() {
-        recording.tell(&OwnUpdate::Switchable);
-    }
     let mut source = RecordingTee::new(capture, AfterFailure::Stop);
     source.name_frames(FrameNames::new(&writers, &selected, &source.source));
     let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
@@ -210,6 +207,9 @@ fn begin(
         }
         _ => None,
     };
+    if plan.control.is_some() {
+        recording.tell(&OwnUpdate::Switchable);
+    }
     recording.begin(&plan.capture, capture, workload)?;
     Ok(shared)
 }
