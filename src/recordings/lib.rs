@@ -23,7 +23,7 @@
 //! * the messages about damaged files: `error.rs`
 //! * records about tasks that already ran: `write/synthesis.rs` (their bytes); reading these tasks from the machine:
 //!   `recorder/existing_state.rs` in the crate `session`
-//! * compression: `write/compress.rs`, `input/decompress.rs`
+//! * compression: `write/compress.rs`, `input/decompress.rs`; its checksums: `format/checksums.rs`
 
 mod error;
 mod format;

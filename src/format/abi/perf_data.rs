@@ -58,6 +58,9 @@ pub const EVENT_UPDATE_FILTER: u64 = 0x666f_7270_0000_0001;
 /// An update that only perf-prof writes and reads: a time in which the events were off.
 pub const EVENT_UPDATE_OFF: u64 = 0x666f_7270_0000_0002;
 
+/// The type of an update that only perf-prof writes and reads: the checksum of the compressed record after it.
+pub const EVENT_UPDATE_CHECKSUM: u64 = 0x666f_7270_0000_0003;
+
 /// `FEAT_META_INFO` of simpleperf (`simpleperf/record_file.h` of Android): the number of a feature section that perf does
 /// not know.
 pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;

@@ -2,6 +2,7 @@
 
 pub mod attr;
 pub mod bytes;
+pub mod checksums;
 pub mod features;
 pub mod first_records;
 pub mod header;

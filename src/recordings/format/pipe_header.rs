@@ -5,6 +5,7 @@ use perf_prof_format::abi::perf_data::*;
 use super::{
     attr::Attr,
     bytes::{ByteOrder, ByteReader},
+    checksums,
     features::{EventDesc, Features, PARSED, build_id, feature_name},
     first_records::{AuxTrace, IdIndex, aux_kind, inner_tracing_data},
     header::{AttrIds, EVENT_MEMORY, ID_MEMORY},
@@ -65,7 +66,10 @@ pub(crate) fn read_description(
             records.advance(size);
             continue;
         }
-        if kind < FIRST_USER_RECORD_TYPE || ENDS_DESCRIPTION.contains(&kind) {
+        if kind < FIRST_USER_RECORD_TYPE
+            || ENDS_DESCRIPTION.contains(&kind)
+            || checksums::stated(record, order).is_some()
+        {
             break;
         }
         // A record may contain almost only ids, and a stream may contain any number of such records.

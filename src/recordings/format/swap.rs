@@ -132,7 +132,11 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
         PERF_RECORD_EVENT_UPDATE => {
             let update = words.number(8)?;
             words.number(8)?;
-            if update == EVENT_UPDATE_CPUS { cpu_map(&mut words) } else { None }
+            match update {
+                EVENT_UPDATE_CPUS => cpu_map(&mut words),
+                EVENT_UPDATE_CHECKSUM => words.number(4).map(drop),
+                _ => None,
+            }
         }
         PERF_RECORD_AUXTRACE_ERROR => {
             words.numbers(&[4; 5])?;

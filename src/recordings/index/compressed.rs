@@ -10,9 +10,15 @@ use perf_prof_system::signals;
 use super::blocks::{BLOCK, Block, BlockIndex, payload};
 use crate::{
     error::PerfDataError,
-    format::{bytes::ByteOrder, header::Section, layouts::Layouts, swap},
+    format::{
+        bytes::ByteOrder,
+        checksums::{self, Checksums},
+        header::Section,
+        layouts::Layouts,
+        swap,
+    },
     input::{
-        decompress::{Decompressor, begins_frame, is_compressed},
+        decompress::{Decompressor, begins_frame, is_compressed, packed},
         feed::{FileFeed, Next, RecordReader},
         random_access::Input,
     },
@@ -124,7 +130,7 @@ impl<'a> CompressedIndexer<'a> {
         match u32::try_from(end - block.offset) {
             // The size includes the payloads between the records, because a run is in memory as a whole.
             Ok(RUN..) | Err(_) => self.runs = None,
-            Ok(0) => block.offset = next,
+            Ok(_) if block.records == 0 => block.offset = next,
             Ok(size) => {
                 found.add(Block { size, ..*block });
                 let before = self.before;
@@ -202,21 +208,24 @@ impl<'a> Source<'a> {
     }
 
     /// Divides a section into about `parts` pieces. Each piece except the first starts with a compressed record that
-    /// appears to start a zstd frame.
+    /// appears to start a zstd frame, or with the checksum of this record.
     fn divide(&self, section: Section, parts: u64) -> Result<Vec<Section>, PerfDataError> {
         const PLAIN: u64 = 16 << 20;
         let mut records = self.records(section);
         let (mut begin, mut pieces, mut is_packed) = (0, Vec::new(), false);
+        let mut checksum = None;
         while let Next::Record(size) = records.next()? {
             let at = records.consumed();
             let record = records.peek(size);
             swap::record(record, self.order, self.layouts);
             let (is_compressed, skip) = (is_compressed(record), payload(record));
+            let from = checksum.take().unwrap_or(at);
+            checksum = checksums::stated(record, ByteOrder::Native).map(|_| at);
             is_packed |= is_compressed;
             let enough = section.size / parts * (pieces.len() as u64 + 1);
             if is_compressed && at >= enough && begins_frame(record) {
-                pieces.push(Section { offset: section.offset + begin, size: at - begin });
-                begin = at;
+                pieces.push(Section { offset: section.offset + begin, size: from - begin });
+                begin = from;
             }
             if pieces.len() as u64 + 1 == parts || (!is_packed && at > PLAIN) {
                 break;
@@ -263,6 +272,21 @@ impl<'a> Source<'a> {
         Ok(Some(seen.into_index()))
     }
 
+    /// Adds the records in a compressed record. Returns false if some of them cannot be read.
+    fn unpack(&self, record: &[u8], unpacker: &mut Decompressor, seen: &mut CompressedIndexer<'_>) -> bool {
+        unpacker.set_input(record);
+        while unpacker.has_packed() {
+            if unpacker.step(self.order).is_err() {
+                return false;
+            }
+            while let Some(record) = unpacker.next(self.order) {
+                swap::record(record, self.order, self.layouts);
+                seen.add(record);
+            }
+        }
+        true
+    }
+
     /// Indexes the records of a section from front to back.
     fn scan(&self, section: Section) -> Result<ScannedSection<'a>, PerfDataError> {
         let Source { order, layouts, room, ending, .. } = *self;
@@ -270,7 +294,7 @@ impl<'a> Source<'a> {
         let zstd = |error| PerfDataError::io("zstd", error);
         let (mut unpacker, mut failed) = (Decompressor::new(self.memory).map_err(zstd)?, false);
         let mut seen = CompressedIndexer::new(layouts, offset, room);
-        let mut packing = Packing::Plain;
+        let (mut packing, mut checksums) = (Packing::Plain, Checksums::default());
         let (end, at) = loop {
             let at = offset + records.consumed();
             let size = match records.next()? {
@@ -287,32 +311,28 @@ impl<'a> Source<'a> {
             let mut skip = 0;
             if is_compressed(record) {
                 packing = Packing::Packed;
-                if failed && begins_frame(record) {
+                let holds = checksums.compressed(packed(record).unwrap_or(&[]));
+                if failed && holds && begins_frame(record) {
                     unpacker.restart().map_err(zstd)?;
                     failed = false;
                 }
-                if !failed {
-                    unpacker.set_input(record);
-                }
-                while unpacker.has_packed() && !failed {
-                    if unpacker.step(order).is_err() {
-                        seen.runs = None;
-                        failed = true;
-                        break;
-                    }
-                    while let Some(record) = unpacker.next(order) {
-                        swap::record(record, order, layouts);
-                        seen.add(record);
-                    }
-                }
+                failed = failed || !holds || !self.unpack(record, &mut unpacker, &mut seen);
+            } else if checksums::stated(record, ByteOrder::Native).is_some() {
+                // A run with a checksum counts as packed, because its checksums are left out when it is read.
+                packing = Packing::Packed;
+                failed |= !checksums.plain(record);
             } else {
                 skip = payload(record);
+                failed |= !checksums.plain(record);
                 seen.add(record);
                 if unpacker.left() != 0 {
                     // A decompressed record is incomplete here, and a plain record comes before its rest. So the
                     // records cannot be divided into runs.
                     seen.runs = None;
                 }
+            }
+            if failed {
+                seen.runs = None;
             }
             records.advance(size);
             records.skip_payload(skip);
@@ -336,6 +356,7 @@ impl<'a> Source<'a> {
 #[cfg(test)]
 mod tests {
     use perf_prof_format::abi::{PERF_RECORD_COMM, PERF_SAMPLE_TIME, perf_data::PERF_RECORD_COMPRESSED};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::{
@@ -393,17 +414,25 @@ mod tests {
     /// Returns frames of 20,000 records each. The first record of each frame comes from `begin`, and may have a time or
     /// no time. All other records are samples.
     fn frames(begin: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
+        unpacked_frames(begin).iter().flat_map(|records| frame(records)).collect()
+    }
+
+    fn unpacked_frames(begin: impl Fn(u64) -> Vec<u8>) -> Vec<Vec<u8>> {
         let frame = |number: u64| {
             let from = 1 + number * 20_000;
-            let records = (from + 1..from + 20_000).flat_map(sample);
-            frame(&begin(from).into_iter().chain(records).collect::<Vec<u8>>())
+            begin(from).into_iter().chain((from + 1..from + 20_000).flat_map(sample)).collect()
         };
-        (0..9).flat_map(frame).collect()
+        (0..9).map(frame).collect()
     }
 
     #[test]
     fn several_threads_find_what_one_does() {
-        let (one, three) = both(&frames(comm));
+        several_threads_find_what_one_does_in(&frames(comm));
+        several_threads_find_what_one_does_in(&checksums::packed(&unpacked_frames(comm), 1000));
+    }
+
+    fn several_threads_find_what_one_does_in(bytes: &[u8]) {
+        let (one, three) = both(bytes);
         let three = three.unwrap();
         let runs = |found: &CompressedIndex| (*found.runs.clone().unwrap()).clone();
         let first_of_pieces = [3, 6];
@@ -414,6 +443,20 @@ mod tests {
         assert!(expected.blocks.len() == 9 && runs(&three) == expected);
         assert_eq!((one.samples.samples, one.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
         assert_eq!((three.samples.samples, three.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_frames_are_not_read_as_runs(at: prop::sample::Index, bit in 0..8u32) {
+            let frame = |number: u64| (1 + number * 1000..1000 + number * 1000).flat_map(sample).collect();
+            let mut bytes = checksums::packed(&(0..4).map(frame).collect::<Vec<_>>(), 300);
+            let (whole, _) = both(&bytes);
+            prop_assert!(whole.runs.is_some());
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1u8 << bit;
+            let (damaged, _) = both(&bytes);
+            prop_assert!(damaged.runs.is_none_or(|runs| *runs == **whole.runs.as_ref().unwrap()));
+        }
     }
 
     #[test]

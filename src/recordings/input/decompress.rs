@@ -5,13 +5,10 @@ use perf_prof_format::{
     abi::perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2},
     record::{RECORD_HEADER, record_type},
 };
-use zstd::{
-    stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer},
-    zstd_safe::MAGICNUMBER,
-};
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::{
-    format::{bytes::ByteOrder, layouts::Layouts, swap},
+    format::{bytes::ByteOrder, checksums, layouts::Layouts, swap},
     index::blocks::payload,
 };
 
@@ -41,7 +38,8 @@ pub(crate) fn is_compressed(record: &[u8]) -> bool {
     matches!(record_type(record), PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2)
 }
 
-fn packed(record: &[u8]) -> Option<&[u8]> {
+/// Returns the data of a compressed record.
+pub(crate) fn packed(record: &[u8]) -> Option<&[u8]> {
     match record_type(record) {
         // A u64 states how many bytes of the record are data, because the record is padded to a multiple of 8.
         PERF_RECORD_COMPRESSED2 => {
@@ -55,7 +53,7 @@ fn packed(record: &[u8]) -> Option<&[u8]> {
 /// Returns whether a compressed record appears to start with a zstd frame. Such a record can be decompressed without
 /// the records before it.
 pub(crate) fn begins_frame(record: &[u8]) -> bool {
-    packed(record).is_some_and(|packed| packed.starts_with(&MAGICNUMBER.to_le_bytes()))
+    packed(record).is_some_and(checksums::begins_frame)
 }
 
 /// Returns a decoder that takes at most about `memory` bytes. A frame states its window: the number of bytes of its
@@ -169,7 +167,8 @@ impl RunDecompressor {
     }
 
     /// Writes the records of a run to `into`, with compressed records decompressed. The records in `into` keep the byte
-    /// order of the file. Returns the size of the records in `into` in bytes.
+    /// order of the file. Returns the size of the records in `into` in bytes. Checksums are left out: they were compared when
+    /// the run was indexed.
     pub fn unpack(
         &mut self,
         mut run: &mut [u8],
@@ -204,7 +203,7 @@ impl RunDecompressor {
                     }
                 }
                 end += output.pos();
-            } else {
+            } else if checksums::stated(record, order).is_none() {
                 room.get_mut(..size).ok_or_else(damaged)?.copy_from_slice(record);
                 end += size;
                 swap::record(record, order, layouts);

@@ -3,6 +3,7 @@
 
 use std::{fmt, io};
 
+use crate::format::checksums::{self, FrameSum};
 use perf_prof_format::{abi::perf_data::PERF_RECORD_COMPRESSED, record::Records};
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name, zstd_sys::ZSTD_EndDirective};
 
@@ -53,6 +54,7 @@ pub(super) struct Compressor {
     payload: Box<[u8]>,
     /// The number of uncompressed bytes in the current frame so far.
     frame: usize,
+    sum: FrameSum,
     /// The total number of bytes before compression.
     pub raw: u64,
     /// The total number of bytes after compression.
@@ -63,7 +65,14 @@ impl Compressor {
     pub fn new(level: Level) -> io::Result<Compressor> {
         let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
         context.set_parameter(CParameter::CompressionLevel(level.0.into())).map_err(failed)?;
-        Ok(Compressor { context, payload: vec![0; PAYLOAD].into(), frame: 0, raw: 0, packed: 0 })
+        Ok(Compressor {
+            context,
+            payload: vec![0; PAYLOAD].into(),
+            frame: 0,
+            sum: FrameSum::default(),
+            raw: 0,
+            packed: 0,
+        })
     }
 
     /// Compresses these records and appends the result to `out`. No data stays in zstd's buffers. So a reader can
@@ -112,6 +121,7 @@ impl Compressor {
                 let left = self.context.compress_stream2(&mut output, &mut input, end);
                 let left = left.map_err(failed)?;
                 let payload = output.as_slice();
+                out.extend(checksums::record(self.sum.add(payload)));
                 out.extend(PERF_RECORD_COMPRESSED.to_ne_bytes());
                 out.extend([0, (8 + payload.len()) as u16].map(u16::to_ne_bytes).as_flattened());
                 out.extend(payload);
@@ -138,7 +148,7 @@ fn failed(code: usize) -> io::Error {
 mod tests {
     use proptest::prelude::*;
 
-    use perf_prof_format::record::record_type;
+    use perf_prof_format::{abi::perf_data::PERF_RECORD_EVENT_UPDATE, record::record_type};
 
     use super::*;
 
@@ -146,8 +156,11 @@ mod tests {
     fn unpack(packed: &[u8]) -> Vec<u8> {
         let mut context = zstd::zstd_safe::DCtx::create();
         let (mut all, mut records) = (Vec::new(), Records::new(packed));
-        for record in &mut records {
-            assert_eq!(record_type(record), PERF_RECORD_COMPRESSED);
+        while let (Some(checksum), Some(record)) = (records.next(), records.next()) {
+            assert_eq!(
+                (record_type(checksum), record_type(record)),
+                (PERF_RECORD_EVENT_UPDATE, PERF_RECORD_COMPRESSED)
+            );
             let mut piece = vec![0; PIECE];
             let mut output = OutBuffer::around(&mut piece[..]);
             let mut input = InBuffer::around(&record[8..]);
@@ -175,7 +188,7 @@ mod tests {
         let noise: Vec<u8> = noise(8).take(PIECE + 1000).collect();
         let (mut compressor, mut out) = (Compressor::new(Level::default()).unwrap(), Vec::new());
         compressor.pack(&noise, &mut out).unwrap();
-        assert_eq!(Records::new(&out).count(), 2);
+        assert_eq!(Records::new(&out).count(), 4);
         assert_eq!((unpack(&out), compressor.raw, compressor.packed), (noise, PIECE as u64 + 1000, out.len() as u64));
     }
 
@@ -203,7 +216,7 @@ mod tests {
             records.chunks(together).for_each(|some| compressor.pack(&some.concat(), &mut out).unwrap());
             assert!(unpack(&out) == records.concat());
             // Decompresses each frame separately.
-            let frames = Records::new(&out).map(|record| record[8..].to_vec()).collect::<Vec<_>>();
+            let frames = Records::new(&out).skip(1).step_by(2).map(|record| record[8..].to_vec()).collect::<Vec<_>>();
             let frames = frames.chunk_by(|_, next| next[..4] != [0x28, 0xb5, 0x2f, 0xfd]).map(<[_]>::concat);
             let frames: Vec<Vec<u8>> =
                 frames.map(|frame| zstd::bulk::decompress(&frame, 2 * FRAME).unwrap_or_default()).collect();

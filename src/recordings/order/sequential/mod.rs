@@ -30,12 +30,13 @@ use super::{
 use crate::{
     error::{PerfDataError, wrong_types},
     format::{
+        checksums::Checksums,
         first_records::{AuxTrace, aux_warning},
         swap,
     },
     index::blocks::{BLOCK, payload},
     input::{
-        decompress::{Decompressor, begins_frame},
+        decompress::{Decompressor, begins_frame, is_compressed, packed},
         feed::{Next, RecordReader},
     },
     select::{Wanted, is_impossible},
@@ -58,6 +59,7 @@ pub(crate) struct SequentialStream {
     /// The memory of the decompressor in bytes.
     memory: usize,
     unpacking: Unpacking,
+    checksums: Checksums,
     /// The number of places in the file with damaged compressed records.
     damaged: u64,
     /// The AUX area data that was found so far.
@@ -235,8 +237,20 @@ impl SequentialStream {
             number: numbers.next_number(),
             numbers,
         };
-        let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
-        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, ending, warnings, window, ended: false }
+        Self {
+            records,
+            unpacker: None,
+            memory,
+            unpacking: Unpacking::Works,
+            checksums: Checksums::default(),
+            damaged: 0,
+            aux,
+            arrival,
+            ending,
+            warnings,
+            window,
+            ended: false,
+        }
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
@@ -264,19 +278,10 @@ impl SequentialStream {
                 self.window.add(record);
             }
             if unpacker.has_packed() {
-                if let Err(why) = unpacker.step(order) {
-                    let at = self.records.consumed();
-                    unpacker.restart().map_err(|error| PerfDataError::io("zstd", error))?;
-                    self.damaged += 1;
-                    // With very many damaged places, reading the window for each of them would take too long.
-                    let is_told = self.damaged <= REPORTED_PLACES;
-                    let since = if is_told { self.window.missing_from() } else { self.window.bound() };
-                    self.unpacking = Unpacking::Failed(since);
-                    if self.damaged <= REPORTED_PLACES {
-                        self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
-                    }
-                }
-                return Ok(());
+                return match unpacker.step(order) {
+                    Ok(()) => Ok(()),
+                    Err(why) => self.fail(&why),
+                };
             }
         }
         let end = self.records.next()?;
@@ -313,6 +318,23 @@ impl SequentialStream {
         Ok(())
     }
 
+    /// Leaves out the rest of a zstd frame.
+    fn fail(&mut self, why: &str) -> Result<(), PerfDataError> {
+        let at = self.records.consumed();
+        if let Some(unpacker) = &mut self.unpacker {
+            unpacker.restart().map_err(|error| PerfDataError::io("zstd", error))?;
+        }
+        self.damaged += 1;
+        // With very many damaged places, reading the window for each of them would take too long.
+        let is_told = self.damaged <= REPORTED_PLACES;
+        let since = if is_told { self.window.missing_from() } else { self.window.bound() };
+        self.unpacking = Unpacking::Failed(since);
+        if is_told {
+            self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
+        }
+        Ok(())
+    }
+
     /// Notes the gap that lasts until the end of the input, if its last records cannot be read.
     fn note_unread_end(&mut self, end: Next) {
         let window = &mut self.window;
@@ -326,34 +348,50 @@ impl SequentialStream {
         }
     }
 
+    /// Takes the next record of the file, which is compressed and has `size` bytes, as the next input of the decompressor.
+    fn compressed(&mut self, size: usize) -> Result<(), PerfDataError> {
+        let record = self.records.peek(size);
+        let holds = self.checksums.compressed(packed(record).unwrap_or(&[]));
+        if let Unpacking::Failed(since) = self.unpacking
+            && holds
+            && begins_frame(record)
+        {
+            self.unpacking = Unpacking::Works;
+            self.window.missing_since.get_or_insert(since);
+            if self.damaged <= REPORTED_PLACES {
+                let at = self.records.consumed();
+                self.warn(format_args!("compressed records are read again from byte {at} on"));
+            }
+        }
+        if self.unpacking != Unpacking::Works {
+            return Ok(());
+        }
+        if !holds {
+            return self.fail("they are not what was recorded (CRC-32)");
+        }
+        if self.unpacker.is_none() {
+            let made = Decompressor::new(self.memory);
+            self.unpacker = Some(made.map_err(|error| PerfDataError::io("zstd", error))?);
+        }
+        if let Some(unpacker) = &mut self.unpacker {
+            unpacker.set_input(self.records.peek(size));
+        }
+        Ok(())
+    }
+
     /// Processes the next record of the file, which has `size` bytes.
     fn record(&mut self, size: usize) -> Result<(), PerfDataError> {
         let order = self.records.order;
         let record = self.records.peek(size);
         swap::record(record, order, &self.window.context.layouts);
+        if !is_compressed(record) && !self.checksums.plain(record) && self.unpacking == Unpacking::Works {
+            self.fail("a compressed record is missing")?;
+        }
+        let record = self.records.peek(size);
         let mut skip = 0;
         match record_type(record) {
             PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2 => {
-                if let Unpacking::Failed(since) = self.unpacking
-                    && begins_frame(record)
-                {
-                    self.unpacking = Unpacking::Works;
-                    self.window.missing_since.get_or_insert(since);
-                    if self.damaged <= REPORTED_PLACES {
-                        let at = self.records.consumed();
-                        self.warn(format_args!("compressed records are read again from byte {at} on"));
-                    }
-                }
-                let record = self.records.peek(size);
-                if self.unpacking == Unpacking::Works {
-                    if self.unpacker.is_none() {
-                        let made = Decompressor::new(self.memory);
-                        self.unpacker = Some(made.map_err(|error| PerfDataError::io("zstd", error))?);
-                    }
-                    if let Some(unpacker) = &mut self.unpacker {
-                        unpacker.set_input(record);
-                    }
-                }
+                self.compressed(size)?;
             }
             PERF_RECORD_FINISHED_ROUND => {
                 let margin = match self.arrival {

@@ -14,6 +14,7 @@ use crate::{
     format::{
         attr::{Attr, AttrFlag},
         bytes::ByteOrder,
+        checksums,
         header::AttrIds,
         layouts::Layouts,
     },
@@ -151,6 +152,56 @@ proptest! {
         if cut { bytes.truncate(at) } else { bytes[at] = byte }
         let (found, _, _) = replay(bytes, 1000, Arrival::Stored, 1 << 20);
         prop_assert!(found.windows(2).all(|two| two[0] <= two[1]));
+    }
+}
+
+/// Damage of a file: a wrong bit, or bytes that are zero.
+#[derive(Clone, Debug)]
+enum Damage {
+    Bit(prop::sample::Index, u32),
+    Zeros(prop::sample::Index, usize),
+}
+
+fn damages() -> impl Strategy<Value = Damage> {
+    let bit = (any::<prop::sample::Index>(), 0..8u32).prop_map(|(at, bit)| Damage::Bit(at, bit));
+    prop_oneof![bit, (any::<prop::sample::Index>(), 1..600usize).prop_map(|(at, size)| Damage::Zeros(at, size))]
+}
+
+proptest! {
+    /// Most wrong bits used to be decompressed to other records, without a warning.
+    #[test]
+    fn nothing_but_what_was_compressed_comes_out_of_damaged_frames(
+        sizes in prop::collection::vec(1u64..200, 2..6),
+        each in 40usize..300,
+        damages in prop::collection::vec(damages(), 0..3),
+    ) {
+        let mut last = 0;
+        let mut frames: Vec<std::ops::RangeInclusive<u64>> = Vec::new();
+        for size in sizes {
+            frames.push(last + 1..=last + size);
+            last += size;
+        }
+        let records: Vec<Vec<u8>> = frames.iter().map(|times| times.clone().flat_map(comm).collect()).collect();
+        let mut bytes = checksums::packed(&records, each);
+        let whole = bytes.clone();
+        for damage in &damages {
+            match damage {
+                Damage::Bit(at, bit) => bytes[at.index(whole.len())] ^= 1u8 << bit,
+                Damage::Zeros(at, size) => {
+                    let from = at.index(whole.len());
+                    bytes[from..whole.len().min(from + size)].fill(0);
+                }
+            }
+        }
+        let (found, _, warnings) = replay(bytes.clone(), 1000, Arrival::Stored, 1 << 20);
+        for times in frames {
+            let found: Vec<u64> = found.iter().copied().filter(|time| times.contains(time)).collect();
+            let expected: Vec<u64> = times.take(found.len()).collect();
+            prop_assert_eq!(found, expected);
+        }
+        prop_assert!(found.iter().all(|time| *time <= last));
+        prop_assert!(found.len() as u64 == last || !warnings.is_empty());
+        prop_assert!(bytes != whole || warnings.is_empty());
     }
 }
 
