@@ -50,7 +50,7 @@ use super::{
         sequential::Arrival,
     },
     parts::{Data, Part, Stored},
-    select::Selection,
+    select::{Gaps, Selection},
     source::Replay,
 };
 
@@ -505,6 +505,11 @@ impl Recording {
             parts.iter_mut().for_each(Part::use_stored_index);
         }
         self.index_keeping(if keeps { ROOM } else { 0 })?;
+        if selection.gaps == Gaps::Marked && self.has_compressed_losses()? {
+            // A record about a loss comes after the loss, and compressed records are read once, from front to back. Their
+            // index shows in advance when each loss began, as in the parts of a divided recording.
+            self.unpacked_index()?;
+        }
         if let (false, Data::Parts(parts)) = (keeps, &mut self.data) {
             parts.iter_mut().for_each(Part::forget_side_band);
         }
@@ -512,6 +517,25 @@ impl Recording {
         let aux = self.aux;
         let (pool, gaps) = (Arc::default(), FoundGaps::default());
         Replay::new(self, ReplayContext { order, layouts, selection, pool, aux, gaps })
+    }
+
+    /// Returns whether there are compressed records that were not indexed, and some of all events were lost.
+    fn has_compressed_losses(&self) -> Result<bool, PerfDataError> {
+        let (order, layouts, ending) = (self.order, &self.layouts, self.ending);
+        let states_losses = |name: &str, input: &Arc<dyn Input>, section: Section| {
+            let source = compressed::Source { input, name, order, layouts, room: 0, memory: 0, ending };
+            source.states_losses(section)
+        };
+        match &self.data {
+            Data::Stream(_, _, Some(Stored { input, section, unpacked: None })) => {
+                states_losses(&self.name, input, *section)
+            }
+            Data::Parts(parts) if parts.iter().any(|part| part.samples().is_none()) => {
+                let mut parts = parts.iter().map(|part| states_losses(&part.name, &part.input, part.section));
+                parts.find(|found| !matches!(found, Ok(false))).unwrap_or(Ok(false))
+            }
+            Data::Stream(..) | Data::Parts(_) => Ok(false),
+        }
     }
 
     /// Like [`Recording::replay`], but keeps the recording, so that it can be replayed again. Returns `None` for a

@@ -59,7 +59,7 @@ fn with_blocks(maker: Maker, file: &[u8], index: &BlockIndex) -> Vec<u8> {
     [file, &end].concat()
 }
 
-fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
+pub(super) fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
     use zstd::stream::raw::{Encoder, Operation, OutBuffer};
     let mut encoder = Encoder::new(1).unwrap();
     let mut bytes = Vec::new();

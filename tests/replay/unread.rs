@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 
 use super::{
     made::{NATIVE, patiently},
-    parts::{Form, directory, file, opened},
+    parts::{Form, directory, file, opened, packed},
 };
 use crate::harness::{
     machine::{Need, needs},
@@ -103,6 +103,23 @@ fn damaged_bytes_are_marked_as_a_loss() {
         for times in [(0, begin - 1), (end + 1, u64::MAX)] {
             assert_eq!(replayed(opened(&bytes), &[times]).1, [], "{form:?}");
         }
+    }
+}
+
+/// The record about a loss comes only when the loss has ended. One process used to know of the loss only then, and `--jobs` made
+/// fewer spans.
+#[test]
+fn a_loss_of_compressed_records_begins_where_one_of_plain_records_does() {
+    let middle = COUNT / 2;
+    let mut records = samples();
+    records.insert(middle as usize, NATIVE.lost(middle * PERIOD + PERIOD / 2));
+    let last = NATIVE.lost(COUNT * PERIOD + 1);
+    let expected = replayed(opened(&NATIVE.file(&[records.concat(), last.clone()].concat())), &[]);
+    assert_eq!(expected.1.first(), Some(&(middle * PERIOD + 1, RingRoom::Used)));
+    let packed = [packed(NATIVE, &records, 4), last].concat();
+    for bytes in [NATIVE.file(&packed), NATIVE.pipe(&packed)] {
+        let found = replayed(opened(&bytes), &[]);
+        assert!(found == expected, "{:?}", found.1);
     }
 }
 

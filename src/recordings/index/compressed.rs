@@ -22,7 +22,7 @@ use crate::{
         feed::{FileFeed, Next, RecordReader},
         random_access::Input,
     },
-    order::rounds::Ending,
+    order::{gaps::is_loss, rounds::Ending},
     select::is_side_band,
 };
 
@@ -205,6 +205,23 @@ struct ScannedSection<'a> {
 impl<'a> Source<'a> {
     fn records(&self, section: Section) -> RecordReader {
         RecordReader::new(self.name, self.order, Box::new(FileFeed::new(self.input.clone(), section)))
+    }
+
+    /// Returns whether a section has a record about lost events that is not compressed. Recorders write such records at
+    /// the end, with the numbers of all lost events.
+    pub fn states_losses(&self, section: Section) -> Result<bool, PerfDataError> {
+        let mut records = self.records(section);
+        while let Next::Record(size) = records.next()? {
+            let record = records.peek(size);
+            swap::record(record, self.order, self.layouts);
+            let (skip, is_loss) = (payload(record), is_loss(record));
+            if is_loss {
+                return Ok(true);
+            }
+            records.advance(size);
+            records.skip_payload(skip);
+        }
+        Ok(false)
     }
 
     /// Divides a section into about `parts` pieces. Each piece except the first starts with a compressed record that
