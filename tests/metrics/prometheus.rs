@@ -62,6 +62,23 @@ impl Drop for Prometheus {
     }
 }
 
+/// Naps last longer than the ranges, whose unit is not that of the values.
+#[test]
+fn prometheus_gets_histograms_with_values_above_their_ranges() {
+    needs([Need::Python, Need::Tracefs, Need::Prometheus]);
+    let folder = tempfile::tempdir().unwrap();
+    let script =
+        "from perf_prof import Hist\nnaps = syscall = Hist('duration', by='_pid', unit='ms', linear=(0, 50, 5))\n";
+    let serving = Serving::start(folder.path(), script, &["-e", "syscall/name=clock_nanosleep/"]);
+    let prometheus = Prometheus::start(folder.path(), serving.port);
+    let work = "import os, time\nfor nap in [0.002, 0.022, 0.06]: time.sleep(nap)\nprint(os.getpid())";
+    let output = Command::new("/usr/bin/python3").args(["-S", "-c", work]).output().unwrap();
+    let pid = String::from_utf8(output.stdout).unwrap();
+    let naps = format!("perf_prof_naps_duration_seconds{{pid=\"{}\"}}", pid.trim());
+    prometheus.check(&format!("histogram_count({naps})"), 3.0);
+    prometheus.check("up{job=\"kernel\"}", 1.0);
+}
+
 #[test]
 fn prometheus_gets_counts_and_native_histograms() {
     needs([Need::Python, Need::Tracefs, Need::Prometheus]);

@@ -147,6 +147,14 @@ impl Buckets {
         }
     }
 
+    /// Returns the smallest value above all ranges, in the unit of the values; `None` if no value is above them.
+    pub fn end(self) -> Option<i128> {
+        match self.ranges {
+            Ranges::Log2 => None,
+            Ranges::Linear { high, .. } => Some(high.into()),
+        }
+    }
+
     /// Returns the smallest value of a `Log2` range in the shown unit, rounded down.
     pub(super) fn shown_start(self, range: u32) -> u64 {
         u64::try_from(scaled_start(range.into()) >> self.shift()).unwrap_or(u64::MAX)

@@ -90,8 +90,7 @@ impl Scale {
         let Some(buckets) = self.buckets else { return NativeHistogram::default() };
         // The distribution does not say how far a value is outside the ranges, but the buckets must count it. So the
         // bucket at the end of the ranges counts all values above them.
-        let end = buckets.as_linear().filter(|_| of.above != 0).map(|linear| i128::from(linear.high));
-        let above = end.map(|end| (end, of.above));
+        let above = buckets.end().filter(|_| of.above != 0).map(|end| (end, of.above));
         let middles = of.ranges().map(|(range, count)| {
             let (low, high) = buckets.bounds(range);
             (low + (high - low) / 2, count)

@@ -1,6 +1,7 @@
 //! Tests of metrics.
 
 use expect_test::expect;
+use proptest::prelude::*;
 
 use super::{
     super::{Buckets, Definition, Distribution, LinearRanges},
@@ -143,4 +144,53 @@ fn no_native_bucket_loses_values_and_those_without_a_range_are_counted() {
     refused.count = 7;
     let refused = native(&refused);
     assert_eq!((refused.zero, refused.buckets.len()), (7, 0));
+}
+
+/// Any ranges: powers of two or of equal width, in values that are divided by 1, by 1000, and so on when they are shown.
+fn any_buckets() -> impl Strategy<Value = Buckets> {
+    let divisor = prop_oneof![Just(1), Just(1000), Just(1_000_000), Just(1_000_000_000)];
+    let linear = (-100_i64..100, 1_i64..1000, 1_i64..50);
+    (divisor, prop::option::of(linear)).prop_map(|(divisor, linear)| match linear {
+        None => Buckets::log2(divisor),
+        Some((low, width, step)) => Buckets::linear(LinearRanges { low, high: low + width, step }, divisor).unwrap(),
+    })
+}
+
+/// Small and large values, and those of about the size of the ranges.
+fn any_value() -> impl Strategy<Value = i128> {
+    let small = -200_i128..2000;
+    prop_oneof![
+        small.clone(),
+        (small, prop_oneof![Just(1000), Just(1_000_000), Just(1_000_000_000)]).prop_map(|(value, unit)| value * unit),
+        any::<i64>().prop_map(i128::from),
+    ]
+}
+
+proptest! {
+    /// Prometheus refuses a whole page if one of its histograms does not fulfil this.
+    #[test]
+    fn native_buckets_are_in_order_and_count_all_values(
+        buckets in any_buckets(),
+        unit in prop_oneof![Just("s"), Just("bytes")],
+        values in prop::collection::vec(any_value(), 0..60),
+    ) {
+        let mut groups = Groups::new(definition(&[], Some("x"), Measure::Distribution(buckets)));
+        groups.add_amount(&[], &distribution(&values, buckets));
+        let family = Family::of_table("p", "x", unit, "", &groups);
+        let Some(Value::Histogram(histogram)) = message(&family).metric[0].value.clone() else { panic!() };
+        let later = histogram.positive_span.iter().skip(1);
+        prop_assert!(later.clone().all(|span| span.offset.unwrap() > 0), "{:?}", histogram.positive_span);
+        let lengths: u32 = histogram.positive_span.iter().map(|span| span.length.unwrap()).sum();
+        prop_assert_eq!(lengths as usize, histogram.positive_delta.len());
+        let (mut count, mut all) = (0, histogram.zero_count.unwrap());
+        for delta in &histogram.positive_delta {
+            count += delta;
+            prop_assert!(count > 0);
+            all += count as u64;
+        }
+        prop_assert_eq!(Some(all), histogram.sample_count);
+        prop_assert_eq!(all, values.len() as u64);
+        let classic = family.classic(&family.series[0].1).unwrap().buckets;
+        prop_assert!(classic.windows(2).all(|pair| pair[0].end < pair[1].end && pair[0].count <= pair[1].count));
+    }
 }
