@@ -58,6 +58,9 @@ pub trait Derivation: Send {
     /// each ring that is losing samples at this moment.
     fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
+    /// Reports that all events until `time`, in ns, were delivered. The run goes on.
+    fn delivered_until(&mut self, _time: u64) {}
+
     /// Reports that no event can follow after `time`, in ns. Spans that have not ended last until `time`. The last input
     /// sample may be older, for example if the inputs are events of a task that hangs.
     fn events_ended(&mut self, _time: u64) {}

@@ -323,6 +323,10 @@ impl Deliver for DerivingSink<'_> {
         self.entered(|program| program.flush())
     }
 
+    fn delivered_until(&mut self, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.delivered_until(time));
+    }
+
     fn events_ended(&mut self, time: u64) {
         self.derivations.each().for_each(|derivation| derivation.events_ended(time));
         self.sink.enter(&mut |program| program.events_ended(time));
@@ -394,6 +398,10 @@ impl Deliver for Deriving<'_> {
 
     fn inner(&mut self) -> Option<&mut dyn Deliver> {
         Some(self.program)
+    }
+
+    fn delivered_until(&mut self, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.delivered_until(time));
     }
 
     fn events_ended(&mut self, time: u64) {
@@ -509,6 +517,33 @@ mod tests {
         let samples = [Some((0, 10)), Some((1, 12)), Some((1, 13))];
         check(2, Some(3), &samples, expect!["enter 3:[10, 12] Break(Exit(7))"]);
         check(3, Some(3), &samples, expect!["enter enter 3:[10, 12] Break(Exit(7))"]);
+    }
+
+    /// Notes until when events were delivered.
+    struct Until(Arc<SpanCounts>);
+
+    impl Derivation for Until {
+        fn sample(&mut self, _: usize, _: &[u8], _: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+            Flow::Continue(())
+        }
+        fn lost(&mut self, _: u64, _: u64) {}
+        fn mute(&mut self) {}
+        fn continue_in(&mut self, _: Arc<SpanCounts>, _: &Arc<Context>) {}
+        fn delivered_until(&mut self, time: u64) {
+            self.0.add_opened(time);
+        }
+    }
+
+    #[test]
+    fn derivations_are_told_until_when_events_were_delivered() {
+        for captured in [2, 3] {
+            let (mut notes, counts) = (Notes(String::new(), None), Arc::new(SpanCounts::default()));
+            let started: Box<dyn Derivation> = Box::new(Until(counts.clone()));
+            let started = [((captured, started), vec![0, 1])].into_iter();
+            let mut sink = DerivingSink::with_derivations(&mut notes, captured, started);
+            sink.enter(&mut |program| program.delivered_until(7));
+            assert_eq!(counts.opened(), 7, "{captured}");
+        }
     }
 
     #[test]

@@ -74,8 +74,10 @@ pub struct IncompleteTask {
 impl Shortfall {
     /// Returns what is missing so far in events and spans; `None` if nothing is. `context` knows the names of tasks.
     pub fn of(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
-        let mut all = Incomplete::default();
+        let (mut all, mut overdue) = (Incomplete::default(), Incomplete::default());
         stats.spans().iter().for_each(|span| all.add_all(&span.incomplete()));
+        stats.spans().iter().for_each(|span| overdue.add_all(&span.overdue()));
+        all.add_all(&overdue);
         let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum();
         let without_room = sum(SpanCounts::without_room);
         let of_events = Shortfall::of_events(stats);
@@ -84,7 +86,7 @@ impl Shortfall {
         }
         Some(Shortfall {
             unseen: sum(SpanCounts::unseen),
-            unended: sum(SpanCounts::unended),
+            unended: sum(SpanCounts::unended) + overdue.gaps(),
             ambiguous: sum(SpanCounts::ambiguous),
             unbegun: sum(SpanCounts::unbegun),
             without_room,

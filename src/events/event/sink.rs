@@ -78,6 +78,13 @@ pub trait Deliver {
     fn flush(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.flush())
     }
+    /// Reports that all events until `time`, in ns, were delivered. Called before [`Deliver::interval`], and before another
+    /// thread gets the tables. The run goes on.
+    fn delivered_until(&mut self, time: u64) {
+        if let Some(inner) = self.inner() {
+            inner.delivered_until(time);
+        }
+    }
     /// Reports that no event can follow after `time`, in ns. Spans that have not ended last until `time`. Called before
     /// [`Deliver::exit`].
     fn events_ended(&mut self, time: u64) {

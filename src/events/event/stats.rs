@@ -58,6 +58,8 @@ pub struct Stats {
     /// The index of the first event type that is a span.
     first_span: usize,
     provenance: Mutex<Provenance>,
+    /// The largest number of missing spans that was told so far.
+    most_missing: AtomicU64,
 }
 
 /// The counts of an event that BPF programs handle in the kernel.
@@ -99,6 +101,7 @@ impl Stats {
             spans: Vec::new(),
             first_span: events,
             provenance: Mutex::default(),
+            most_missing: 0.into(),
         }
     }
 
@@ -308,6 +311,12 @@ impl Stats {
         if counts.is_some() {
             *self.kernel.lock() = counts;
         }
+    }
+
+    /// Returns the largest number of missing spans that was told so far: `missing`, or an earlier one. A span that was told to
+    /// be missing may end after all, but a counter must not go back.
+    pub fn most_missing(&self, missing: u64) -> u64 {
+        self.most_missing.fetch_max(missing, Relaxed).max(missing)
     }
 
     /// Returns the counts that are summed up over the processes that replay parts of a recording.

@@ -376,7 +376,8 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
-            let (incomplete, lacks_events) = (span.incomplete().clone(), run.stats.lacks_events());
+            let (mut incomplete, lacks_events) = (span.incomplete().clone(), run.stats.lacks_events());
+            incomplete.add_all(&span.overdue());
             let partial = lacks_events || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0;
             row.set_item("partial", partial)?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();

@@ -10,7 +10,7 @@ use std::{
 use perf_prof_events::event::{Deliver, EventType, Sink, Stats, Stop};
 use perf_prof_format::record::{Ended, Source, Wait};
 use perf_prof_system::{
-    output,
+    clock, output,
     signals::{Pending, Signals},
     usage::Usage,
 };
@@ -353,6 +353,8 @@ impl<S: Source> RunLoop<'_, S> {
             self.tables.read(which, &self.stats);
         }
         self.name_chains(sink);
+        let now = self.pump.context().time_of_realtime(clock::realtime());
+        sink.enter(&mut |program| program.delivered_until(now));
         if let (Some(refresh), Some(request)) = (self.refresh, after.request) {
             refresh.met(request);
         }

@@ -178,6 +178,25 @@ fn a_read_whose_end_is_hidden_shortly_before_the_end_of_the_run_is_missing() {
     }
 }
 
+/// While the run goes on, nobody knows whether a request is only slow. So it is told to be missing after half a minute, and
+/// not any more if it ends.
+#[test]
+fn a_request_whose_end_is_hidden_is_told_while_the_run_goes_on() {
+    const SECOND: u64 = 1_000_000_000;
+    let request = |at, us, rwbs| [(START, at, 8, rwbs), (ISSUE, at + 1, 8, rwbs), (COMPLETE, at + us, 8, rwbs)];
+    let mut run = start(&EVENTS);
+    deliver(&mut run, &[&request(1, 300, "R")[..], &request(1_000, 0, "R")[..2]].concat());
+    assert_eq!((run.overdue(29 * SECOND), run.overdue(31 * SECOND)), (vec![], vec![(7, 1)]));
+    assert_eq!((run.overdue(60 * SECOND), run.gaps()), (vec![(7, 1)], vec![]));
+    deliver(&mut run, &[(COMPLETE, 61_000_000, 8, "R")]);
+    assert_eq!((run.overdue(62 * SECOND), run.delivered.len()), (vec![], 2));
+    // One request took a minute, so the next one may take several.
+    deliver(&mut run, &request(70_000_000, 0, "R")[..2]);
+    assert_eq!((run.overdue(500 * SECOND), run.overdue(700 * SECOND)), (vec![], vec![(7, 1)]));
+    run.finish();
+    assert_eq!((run.overdue(0), run.gaps()), (vec![], vec![]));
+}
+
 /// A request in the model.
 #[derive(Clone, Copy)]
 struct Request {

@@ -162,6 +162,13 @@ impl MadeRun {
         });
     }
 
+    /// Reports that all events until `now` were delivered. Returns the tasks with spans that are open and should have ended,
+    /// and the numbers of these spans.
+    pub fn overdue(&mut self, now: u64) -> Vec<(i32, u64)> {
+        self.engine.delivered_until(now);
+        self.counts.overdue().tasks().into_iter().map(|(task, gaps)| (task, gaps.count)).collect()
+    }
+
     /// Returns the number of spans whose end was not seen.
     pub fn unended(&self) -> u64 {
         self.counts.unended()

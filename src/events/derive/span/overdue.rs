@@ -9,6 +9,10 @@ use rustc_hash::FxHashMap;
 const LEAST: u64 = 100_000_000;
 const TIMES: u64 = 10;
 
+/// While the run goes on, a span that is open for at least this many ns is told to be missing, if it is overdue too. After 30 s,
+/// the kernel itself takes a request for stuck: this is its `io_timeout`.
+const LEAST_TO_TELL: u64 = 30_000_000_000;
+
 /// If no span has ended, an overdue span has been open for at least this many ns. This time is longer than `LEAST`, because
 /// a device may be slow.
 const LEAST_OF_ALL: u64 = 1_000_000_000;
@@ -62,6 +66,11 @@ impl Overdue {
     /// Returns whether a span that has been open for `age` ns is overdue.
     pub fn is_overdue(&self, age: u64) -> bool {
         age > self.longest.map_or(LEAST_OF_ALL, |longest| longest.saturating_mul(TIMES).max(LEAST))
+    }
+
+    /// Returns whether a span that has been open for `age` ns is told to be missing while the run goes on.
+    pub fn is_told(&self, age: u64) -> bool {
+        age > LEAST_TO_TELL && self.is_overdue(age)
     }
 
     /// Returns a function that returns whether an open span is overdue at the end of the run. `all` are all open spans. At

@@ -30,6 +30,7 @@ pub struct SpanCounts {
     /// Spans that were open when this process started to count. Another process has counted them in `opened`.
     before: AtomicU64,
     incomplete: Mutex<Incomplete>,
+    overdue: Mutex<Incomplete>,
 }
 
 macro_rules! counts {
@@ -83,6 +84,12 @@ impl SpanCounts {
     /// Locks the gaps: which tasks lack spans.
     pub fn incomplete(&self) -> MutexGuard<'_, Incomplete> {
         self.incomplete.lock()
+    }
+
+    /// Locks the gaps of spans that are open and should have ended long ago. During a run, they replace each other: a span
+    /// that ends after all is no gap any more.
+    pub fn overdue(&self) -> MutexGuard<'_, Incomplete> {
+        self.overdue.lock()
     }
 
     /// Counts the spans that were open when this process started to count as opened by it, because no other process does.

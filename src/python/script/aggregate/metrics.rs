@@ -79,6 +79,8 @@ fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
     let sum = |number: fn(&Stats) -> u64| all.iter().map(|stats| number(stats)).sum();
     let shortfalls: Vec<Shortfall> =
         sources.iter().filter_map(|source| source.fed_by.shortfall(source.value.as_deref())).collect();
+    let gaps = shortfalls.iter().map(|shortfall| shortfall.gaps).max().unwrap_or(0);
+    let most_missing = all.iter().map(|stats| stats.most_missing(gaps)).max().unwrap_or(gaps);
     let lost: u64 = sum(Stats::total_lost);
     let counter = |name: &str, help: &str, value| Family::of_number(name, help, MetricKind::Counter, &[], value);
     let gauge = |name: &str, help: &str, labels: &[(&str, &str)], value| {
@@ -90,7 +92,7 @@ fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
         counter(
             "perf_prof_missing_spans_total",
             "spans that are known to be missing in a table; in the one where most are",
-            shortfalls.iter().map(|shortfall| shortfall.gaps).max().unwrap_or(0),
+            most_missing,
         ),
         gauge(
             "perf_prof_partial",

@@ -11,7 +11,7 @@ use crate::{
         missing::MissingSpan,
         table::{OpenSpan, OpenSpans},
     },
-    event::SpanSamples,
+    event::{Incomplete, SpanSamples},
 };
 
 /// The open spans of each thread while events are lost, for spans of which a thread has one at a time. Their keys start with
@@ -93,13 +93,30 @@ impl Engine {
 
     /// Counts a missing span as a gap of its task, unless its begin shows that the user did not select it.
     pub(super) fn add_gap_of(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) {
+        if let Some(task) = self.lacking_task(key, begin, time) {
+            self.counts.incomplete().add(task, time);
+        }
+    }
+
+    /// Returns the task that lacks a missing span; `None` if the begin of the span shows that the user did not select it.
+    fn lacking_task(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) -> Option<i32> {
         let (record, notes) = begin.split();
         let begin = (begin.input, record);
         let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };
         let task = self.format.thread(&samples);
-        if self.may_lack_spans(task, time) && self.may_pass(&samples) {
-            self.counts.incomplete().add(task, time);
+        (self.may_lack_spans(task, time) && self.may_pass(&samples)).then_some(task)
+    }
+
+    /// Tells which open spans should have ended long before `now`. While a ring loses events, the loss explains them.
+    pub(super) fn tell_overdue(&self, now: u64) {
+        let mut told = Incomplete::default();
+        if let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) {
+            let is_told = |begin: &OpenSpan<&[u8]>| overdue.is_told(now.saturating_sub(self.time_of(begin)));
+            let spans = self.open.iter().filter(|(_, begin)| is_told(begin));
+            let tasks = spans.filter_map(|(key, begin)| self.lacking_task(key.numbers(), &begin, now));
+            tasks.for_each(|task| told.add(task, now));
         }
+        *self.counts.overdue() = told;
     }
 
     /// Returns whether a span may pass the filter, as far as its begin shows.

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     derive::Derivation,
-    event::{Context, Flow, PartView, Sample, SpanCounts, SpanFormat, SpanSamples},
+    event::{Context, Flow, Incomplete, PartView, Sample, SpanCounts, SpanFormat, SpanSamples},
 };
 
 pub(super) struct Engine {
@@ -544,6 +544,10 @@ impl Derivation for Engine {
         self.lossy_rings = 0;
     }
 
+    fn delivered_until(&mut self, time: u64) {
+        self.tell_overdue(time);
+    }
+
     fn events_ended(&mut self, time: u64) {
         self.end = self.end.max(time);
     }
@@ -558,6 +562,7 @@ impl Derivation for Engine {
         self.count_missing(dropped);
         let waits = self.missing_waits.take_rest(end);
         self.count_missing(waits);
+        *self.counts.overdue() = Incomplete::default();
         self.count_overdue();
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
