@@ -28,6 +28,18 @@ struct Switches {
     from_idle: u64,
 }
 
+/// The sources whose events may happen in interrupts of an idle CPU, and that do not notice at once that these are missing.
+const IN_INTERRUPTS: [&str; 5] = ["block-io", "irq", "softirq", "hrtimer", "tcp"];
+
+/// Returns whether words of a command line name a source whose events may happen in interrupts of an idle CPU.
+pub(super) fn are_in_interrupts<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
+    let is_named = |word: &str| {
+        let mut parts = word.trim_start_matches("-e").split(|part: char| !part.is_ascii_alphanumeric() && part != '-');
+        parts.any(|part| IN_INTERRUPTS.contains(&part))
+    };
+    words.any(is_named)
+}
+
 pub(super) fn idle_events() -> Check {
     match measure() {
         Ok(switches) => judge(&switches),
@@ -124,6 +136,15 @@ fn mend(silent: &CpuSet, others: &CpuSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_of_interrupts_are_found_among_options() {
+        let is_found = |words: &str| are_in_interrupts(words.split(' '));
+        for words in ["-e block-io", "-eirq", "--event=syscall,tcp", "-e softirq/vec=net_rx/", "-q -e offcpu,hrtimer"] {
+            assert!(is_found(words), "{words}");
+        }
+        assert!(!is_found("-e syscall,runqueue --listen 127.0.0.1:9464 -e irqs"));
+    }
 
     #[test]
     fn a_cpu_whose_idle_task_is_left_without_an_event_is_named() {

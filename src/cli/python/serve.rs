@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command};
 use perf_prof_session::engine::ExitStatus;
 
 use super::{first_line::given, options, split};
-use crate::{failure::Failure, shipped};
+use crate::{doctor, failure::Failure, shipped};
 
 /// The default address. Many exporters of applications use this port.
 const LISTEN: &str = "127.0.0.1:9464";
@@ -100,6 +100,10 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         None => ours.chain(["--".into()]).chain(of_script).collect(),
         Some(command) => ours.chain(of_script).chain(["--exec".into()]).chain(command).collect(),
     };
+    let options = words.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    if let Some(hidden) = doctor::hidden_idle_events(options) {
+        perf_prof_system::output::say(format_args!("{hidden}; `perf-prof doctor` has a way out"));
+    }
     super::run(&words)
 }
 
