@@ -506,26 +506,6 @@ impl Context {
         lock_soon(&self.tasks)
     }
 
-    /// Reads the names of all tasks, so that they are known even after a task has exited. If the run follows the cgroups of
-    /// tasks, also reads their cgroups.
-    pub fn find_tasks(&self) {
-        let are_followed = self.with_cgroups(|cgroups| cgroups.tasks.is_some());
-        for pid in procfs::processes() {
-            let cgroup = if are_followed { cgroup::of_task(pid) } else { None };
-            for tid in procfs::tasks(pid).unwrap_or_default() {
-                if let Some(cgroup) = cgroup {
-                    self.with_memberships(|tasks| tasks.contained(cgroup, pid as i32, tid as i32));
-                }
-                if let Some(comm) = procfs::comm(tid) {
-                    self.with_tasks(|tasks| {
-                        tasks.named_before_run(tid as i32, &comm);
-                        tasks.belongs(tid as i32, pid as i32);
-                    });
-                }
-            }
-        }
-    }
-
     /// Converts the time of an event to nanoseconds since the Unix epoch. Returns `None` for a recording without a time of
     /// day.
     #[inline]

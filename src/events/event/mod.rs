@@ -8,6 +8,7 @@ mod columns;
 mod context;
 mod data_source;
 mod endings;
+mod existing_tasks;
 mod interpreter_frames;
 mod json;
 mod line;

@@ -196,6 +196,7 @@ impl LiveSession {
         };
         begin(&mut tables, &plan, &selected, (&mut source.source, about));
         let started = added_up.and_then(|()| subject.start(&mut source, workload.as_mut()));
+        read_tasks(context, Context::find_changed_names);
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
@@ -467,18 +468,18 @@ fn note_existing(plan: &RunPlan, context: &Arc<Context>) {
         context.find_cgroups();
         context.with_cgroups(Cgroups::follow_tasks);
     }
-    note_tasks(context);
+    read_tasks(context, Context::find_tasks);
     context.find_mappings();
 }
 
 /// Starts a thread that reads the names of all tasks. A machine may have a hundred thousand tasks, so the run does not
 /// wait for their names.
-fn note_tasks(context: &Arc<Context>) {
+fn read_tasks(context: &Arc<Context>, read: fn(&Context)) {
     let context = context.clone();
     let body = move || {
         signals::block_in_this_thread();
         let _own = OwnThread::enter();
-        context.find_tasks();
+        read(&context);
     };
     // If the thread cannot be started, each name is looked up when it is needed.
     let _ = thread::Builder::new().name("tasks".into()).spawn(body);
