@@ -78,6 +78,10 @@ fn reasons_are_told() {
         (&["top", "workqueue/function=flush_*/", "-a"], "its filter compares names of addresses"),
         (&["top", "workqueue"], "BPF programs cannot know the task of its spans"),
         (&["top", "syscall", "--by", "errno"], "BPF programs cannot read `errno`"),
+        (
+            &["top", "span:x=syscalls:sys_enter_getpgid..syscalls:sys_exit_getpgid"],
+            "one of its events has no raw tracepoint",
+        ),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
         (&["top", "page-faults"], "it is no tracepoint"),
         (&["top", "syscalls:sys_enter_get*"], "there would be more than 16 tables in the kernel"),

@@ -1,6 +1,6 @@
 //! The program of a span's event, and the witness that notices events which the program missed.
 
-use std::{ffi::CString, os::fd::OwnedFd};
+use std::{ffi::CString, io::ErrorKind, os::fd::OwnedFd};
 
 use perf_prof_format::abi::bpf::ProgramType;
 use perf_prof_system::{CallError, bpf::Program as Loaded};
@@ -11,6 +11,10 @@ use crate::{
     lower::Unsuited,
     span::{MOST_INPUTS, witness_program},
 };
+
+/// The kernel makes the events `sys_enter_openat` and so on from the raw tracepoints `sys_enter` and `sys_exit`.
+const NO_RAW_TRACEPOINT: &str = "one of its events has no raw tracepoint, as those of single system calls have none \
+                                 (sys_enter_NAME, sys_exit_NAME); spans of `syscall` are counted in the kernel";
 
 #[derive(Debug)]
 pub(super) struct Witnessed {
@@ -59,8 +63,12 @@ impl Witnessed {
         Ok(())
     }
 
-    pub(super) fn attach_witness(&mut self) -> Result<(), CallError> {
-        self.witnessing = Some(self.witness.attach_to_raw_tracepoint(&self.name)?);
+    pub(super) fn attach_witness(&mut self) -> Result<(), Refusal> {
+        let attached = self.witness.attach_to_raw_tracepoint(&self.name);
+        self.witnessing = Some(attached.map_err(|error| match error.source.kind() {
+            ErrorKind::NotFound => Refusal::Unsuited(Unsuited::Spans(NO_RAW_TRACEPOINT)),
+            _ => Refusal::Call(error),
+        })?);
         Ok(())
     }
 
