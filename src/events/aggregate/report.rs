@@ -123,11 +123,15 @@ impl Groups {
                 FoldReason::Keys => format!("there were more than limit={} keys", self.definition().limit),
                 FoldReason::Memory => "the keys took more than their share of --buffer".to_owned(),
             };
-            notes.push(format!(
-                "others: {} ({reason}, so the smallest were added to others {} times; a key that came back may show too little)",
-                self.others().amount.weight(),
-                self.others().keys
-            ));
+            let others = self.others().amount.weight();
+            notes.push(match self.keeps_first_keys() && self.last_fold() == FoldReason::Keys {
+                true => format!("others: {others} ({reason}, so those that came later are added up here)"),
+                false => format!(
+                    "others: {others} ({reason}, so the smallest were added to others {} times; a key that came back may show \
+                     too little)",
+                    self.others().keys
+                ),
+            });
         }
         notes.extend(self.note_of_skipped());
         notes

@@ -106,6 +106,8 @@ fn a_full_table_can_keep_the_keys_that_it_has() {
     let rows: Vec<_> = groups.iter().map(|(key, amount)| (key[0].text().into_owned(), amount.weight())).collect();
     assert_eq!(rows, [("1".to_owned(), 2), ("2".to_owned(), 1)]);
     assert_eq!((groups.others().amount.weight(), groups.others().keys, groups.total().weight()), (3, 3, 6));
+    let note = "others: 3 (there were more than limit=2 keys, so those that came later are added up here)";
+    assert_eq!(groups.report(None, "count").notes, [note]);
 }
 
 #[test]
