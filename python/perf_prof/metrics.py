@@ -104,12 +104,17 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(404)
 
+    def do_HEAD(self) -> None:
+        """Answers as do_GET does, without the page."""
+        self.do_GET()
+
     def answer(self, page: bytes, kind: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
-        self.wfile.write(page)
+        if self.command != "HEAD":
+            self.wfile.write(page)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Prints nothing, because stderr belongs to the script."""

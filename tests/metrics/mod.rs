@@ -52,8 +52,12 @@ fn free_port() -> u16 {
 }
 
 fn get(port: u16, path: &str, accept: &str) -> Option<Answer> {
+    request("GET", port, path, accept)
+}
+
+fn request(method: &str, port: u16, path: &str, accept: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: {accept}\r\n\r\n").ok()?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: {accept}\r\n\r\n").ok()?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).ok()?;
     let head_end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;

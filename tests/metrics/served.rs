@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
-use super::{Serving, call, call_with, free_port, get};
+use super::{Serving, call, call_with, free_port, get, request};
 use crate::harness::{
     counting::words,
     machine::{Need, needs},
@@ -84,6 +84,20 @@ fn histograms_have_native_buckets_for_those_who_ask() {
     assert!(native.head.contains("proto=io.prometheus.client.MetricFamily; encoding=delimited"), "{}", native.head);
     let name = b"perf_prof_times_duration_seconds";
     assert!(native.body.windows(name.len()).any(|part| part == name));
+}
+
+#[test]
+fn a_head_is_that_of_the_page_without_the_page() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Count\ncalls = syscalls__sys_enter_getppid = Count('_pid')\n";
+    let serving = Serving::start(folder.path(), script, &[CALLS]);
+    for (path, status) in [("/metrics", 200), ("/", 200), ("/nothing", 404)] {
+        let head = request("HEAD", serving.port, path, "*/*").unwrap();
+        let page = get(serving.port, path, "*/*").unwrap();
+        assert_eq!((head.status, head.body.len(), page.status), (status, 0, status), "{path} {}", head.head);
+        assert!(!page.body.is_empty());
+    }
 }
 
 #[test]
