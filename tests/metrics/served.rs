@@ -101,6 +101,23 @@ fn a_head_is_that_of_the_page_without_the_page() {
 }
 
 #[test]
+fn a_counter_that_goes_back_is_told_once() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Count, Sum\ncalls = Count('_pid')\nresults = Sum('ret', by='_pid')\n\
+                  syscall = calls, results\ndef __interval__():\n    calls.clear()\n";
+    let mut serving = Serving::start(folder.path(), script, &["-e", "syscall/name=*access*/", "-i", "200ms"]);
+    let pid = call_with("access('/does/not/exist', 0)", 50);
+    serving.fresh();
+    let page = serving.fresh();
+    assert_eq!(page.value(&format!("perf_prof_results_ret_total{{pid=\"{pid}\"}}")), -100.0);
+    let (_, said) = serving.end();
+    for told in ["warning: clear() of a table that is served", "warning: perf_prof_results_ret_total is negative"] {
+        assert_eq!(said.matches(told).count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn keys_beyond_the_limit_share_a_series_and_none_goes_back() {
     needs([Need::Python, Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,9 @@
 //! The Python class `perf_prof.Aggregator`, the base of `Count`, `Sum`, `Hist` and `Stacks`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Once},
+};
 
 use perf_prof_events::{
     aggregate::{Amount, Definition, Groups, Measure, Memo, Others, Plan, note_html},
@@ -8,7 +11,7 @@ use perf_prof_events::{
     event::reader::Input,
 };
 use perf_prof_session::engine::kernel_tables::SharedGroups;
-use perf_prof_system::mutex::Mutex;
+use perf_prof_system::{mutex::Mutex, output};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -24,6 +27,10 @@ use super::{
     fed_by::FedBy,
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
 };
+
+/// The message about clear() of a table that is served as metrics.
+const CLEARED: &str = "warning: clear() of a table that is served: its counters went back, which Prometheus takes for a new \
+                       start, and what came since the last scrape is missing there; clear a second table instead";
 
 /// The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
 ///
@@ -156,7 +163,14 @@ impl Aggregator {
 
     /// Removes all keys.
     fn clear(&self) {
-        self.groups.lock().clear();
+        static SAID: Once = Once::new();
+        let mut groups = self.groups.lock();
+        groups.clear();
+        let is_served = groups.keeps_first_keys();
+        drop(groups);
+        if is_served {
+            SAID.call_once(|| output::say(CLEARED));
+        }
     }
 
     /// Returns the (key, amount) pairs of the n keys with the largest amounts, the largest first. Without n, returns all pairs.

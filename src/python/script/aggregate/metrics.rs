@@ -1,16 +1,22 @@
 //! Functions for `perf_prof.metrics`: return tables as metrics of Prometheus while their run goes on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use perf_prof_events::{
-    aggregate::metrics::{Family, MetricKind, write_protobuf, write_text},
+    aggregate::{
+        Amount,
+        metrics::{Family, MetricKind, write_protobuf, write_text},
+    },
     event::{Shortfall, Stats},
 };
 use perf_prof_session::{
     engine::{kernel_tables::SharedGroups, refresh::Freshness},
     spine::About,
 };
-use perf_prof_system::fork_lock;
+use perf_prof_system::{fork_lock, output};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyList},
@@ -27,6 +33,22 @@ const MAX_AGE: Duration = Duration::from_millis(500);
 
 /// A scrape waits at most this long for a busy run. Prometheus itself waits for 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Says once that a counter is negative. A counter that goes back counts wrongly, and a negative one has gone back.
+fn say_negative(families: &[Family]) {
+    static SAID: Once = Once::new();
+    let is_negative = |(_, amount): &(Vec<String>, Amount)| matches!(amount, Amount::Sum(sum) if *sum < 0);
+    let mut counters = families.iter().filter(|family| family.metric.kind == MetricKind::Counter);
+    if let Some(family) = counters.find(|family| family.series.iter().any(is_negative)) {
+        SAID.call_once(|| {
+            output::say(format_args!(
+                "warning: {} is negative: its values may be negative, and Prometheus takes a counter that goes back for one \
+                 that began again; leave them out, for example with where=\"ret > 0\"",
+                family.metric.name
+            ));
+        });
+    }
+}
 
 /// A table, and the texts that describe it.
 struct Source {
@@ -121,7 +143,9 @@ fn fresh_families(mut tables: Vec<Source>, others: Vec<Source>) -> Vec<Family> {
     tables.extend(others);
     let is_fresh = refresh(&tables);
     let own = own_metrics(&tables, is_fresh);
-    tables[..shown].iter().map(Source::family).chain(own).collect()
+    let families: Vec<Family> = tables[..shown].iter().map(Source::family).chain(own).collect();
+    say_negative(&families);
+    families
 }
 
 /// Adds the functions to the native module.
@@ -189,7 +213,7 @@ fn metric_families<'py>(
         None => tables.iter().map(Source::family).collect(),
     });
     let tuple = |family: &Family| {
-        let row = |(values, amount): &(Vec<String>, perf_prof_events::aggregate::Amount)| -> Row {
+        let row = |(values, amount): &(Vec<String>, Amount)| -> Row {
             match family.classic(amount) {
                 Some(of) => {
                     let buckets = of.buckets.iter().map(|bucket| (bucket.end, bucket.count));
