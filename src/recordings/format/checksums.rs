@@ -13,8 +13,8 @@ use zstd::zstd_safe::MAGICNUMBER;
 
 use super::bytes::{ByteOrder, ByteReader};
 
-/// The size in bytes of a record with a checksum.
-pub(crate) const SIZE: usize = 28;
+/// The size in bytes of a record with a checksum: a multiple of 8, because newer versions of perf refuse others.
+pub(crate) const SIZE: usize = 32;
 
 /// Returns the record with this checksum.
 pub(crate) fn record(sum: u32) -> [u8; SIZE] {
@@ -23,7 +23,7 @@ pub(crate) fn record(sum: u32) -> [u8; SIZE] {
     header[..4].copy_from_slice(&PERF_RECORD_EVENT_UPDATE.to_ne_bytes());
     header[6..].copy_from_slice(&(SIZE as u16).to_ne_bytes());
     body[..8].copy_from_slice(&EVENT_UPDATE_CHECKSUM.to_ne_bytes());
-    body[16..].copy_from_slice(&sum.to_ne_bytes());
+    body[16..20].copy_from_slice(&sum.to_ne_bytes());
     record
 }
 
