@@ -11,6 +11,7 @@ use super::{
 };
 use crate::harness::{
     machine::{Need, needs},
+    older_perf,
     recording::{ours, perf, record, record_here, record_pipe, record_pipe_here},
     run::{perf_prof, printed},
     wait::Killed,
@@ -75,8 +76,8 @@ fn check(recorder: Recorder, kind: &Kind) {
             recorder.pipe(&path, &args);
             let compared = compare(&path, &[], kind.names);
             // The same recording is read again, from stdin.
-            let mut ours = perf_prof(&["script", "-i", "-"]);
-            let ours = printed(&ours.stdin(File::open(&path).unwrap()).output().unwrap());
+            let mut ours = perf_prof(older_perf::script_words());
+            let ours = printed(&ours.args(["-i", "-"]).stdin(File::open(&path).unwrap()).output().unwrap());
             compare_texts(perf(&["script"], &path), ours, kind.names);
             compared
         }

@@ -14,6 +14,7 @@ use std::{
 use super::text::{Names, compare, compare_texts};
 use crate::harness::{
     machine::{Need, needs, skip},
+    older_perf,
     recording::{ours, perf, record, record_here},
     run::{perf_prof, printed},
     wait::{EndsThreads, Killed},
@@ -149,7 +150,7 @@ fn bpf_programs() {
         if let Err(error) = ran {
             skip(Need::Bpf, format!("a BPF program cannot be run: {error}"));
         }
-        let named = ours(&["script"], &path);
+        let named = ours(older_perf::script_words(), &path);
         // On a busy machine, perf may miss one of the many BPF programs. It then shows no name, or the name of an
         // earlier program at the same address.
         let mut theirs = perf(&["script"], &path);

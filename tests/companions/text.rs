@@ -63,8 +63,8 @@ impl fmt::Display for Compared {
 /// Compares what `perf script` and `perf-prof script` print for a recording.
 #[track_caller]
 pub fn compare(path: &Path, options: &[&str], names: Names) -> Compared {
-    let args = [&["script"], options].concat();
-    compare_texts(perf(&args, path), ours(&args, path), names)
+    let perf = perf(&[&["script"], options].concat(), path);
+    compare_texts(perf, ours(&[older_perf::script_words(), options].concat(), path), names)
 }
 
 /// Compares two texts.

@@ -4,8 +4,6 @@
 
 use std::{process::Command, sync::OnceLock};
 
-use super::run::perf_prof;
-
 /// Returns whether the installed perf is older than 7.
 pub fn is_installed() -> bool {
     static IS_OLDER: OnceLock<bool> = OnceLock::new();
@@ -17,11 +15,10 @@ pub fn is_installed() -> bool {
     })
 }
 
-/// Returns the command `perf-prof script`, without inlined functions if perf is older: it has them only in call chains that it
-/// unwinds itself.
-pub fn script_command() -> Command {
-    let options: &[&str] = if is_installed() { &["script", "--no-inline"] } else { &["script"] };
-    perf_prof(options)
+/// Returns the words after `perf-prof`: `script`, without inlined functions if perf is older. An older perf has them only in call
+/// chains that it unwinds itself.
+pub fn script_words() -> &'static [&'static str] {
+    if is_installed() { &["script", "--no-inline"] } else { &["script"] }
 }
 
 /// Makes the lines of `perf script` and those of `perf-prof script` comparable.

@@ -83,7 +83,7 @@ fn both(folder: &Folder, data: &Path, args: &[&str]) -> [Vec<String>; 2] {
     // The arguments of the script come last.
     let file = ["-i", data.to_str().unwrap()];
     let whole = [&run[..], &file, args].concat();
-    let mut ours = older_perf::script_command();
+    let mut ours = perf_prof(older_perf::script_words());
     ours.args(&whole[1..]);
     let [perf, ours] = [perf_with(&whole), printed(&ours.output().unwrap())].map(|lines| lines.join("\n"));
     let (perf, ours) = older_perf::comparable_samples(perf, ours);

@@ -116,7 +116,7 @@ impl Recorded {
         let mut perf = Command::new("perf");
         perf.arg("script");
         let expected = without_note(&stdout(&self.run(perf, theirs, args)));
-        let printed = stdout(&self.run(older_perf::script_command(), ours, args));
+        let printed = stdout(&self.run(perf_prof(older_perf::script_words()), ours, args));
         // For a place without a line, perf asks addr2line, if that is installed.
         let expected = expected.replace(", 'sym_srcline': '??:0'", "");
         let (expected, printed) = older_perf::comparable_samples(with_names_once(&expected), with_names_once(&printed));
