@@ -214,14 +214,13 @@ impl Recording {
             _ if header.data.size == 0 => Features::default(),
             _ => Features::read(&*input, &described_within, &header, &mut warnings)?,
         };
-        if is_finished && list.offset.saturating_add(list.size) > size {
-            warnings.push(missing_end(name));
-        }
         if !is_finished {
             warnings.push(format!(
                 "{name} was not finished: the recorder did not exit normally. The records can still be read{}",
                 if known.is_some() { "" } else { ", but event names and tracepoint formats are missing" }
             ));
+        } else if list.offset.saturating_add(list.size) > size {
+            warnings.push(missing_end(name));
         }
         let mut blocks = StoredIndex::default();
         let ending = if header.data.size == 0 { Ending::Killed } else { Ending::Finished };

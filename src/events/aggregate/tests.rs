@@ -96,9 +96,7 @@ fn check(definition: Definition, expected: Expect) {
 
 #[test]
 fn a_full_table_can_keep_the_keys_that_it_has() {
-    let definition =
-        Definition { keys: vec!["k".to_owned()], value: None, filter: None, limit: 2, measure: Measure::Sum };
-    let mut groups = Groups::new(definition);
+    let mut groups = Groups::new(Definition { limit: 2, ..definition(&["k"], None) });
     groups.keep_first_keys();
     for key in [1, 2, 3, 3, 1, 4] {
         groups.add_amount(&[KeyPart::Number(key)], &Amount::Sum(1));

@@ -74,10 +74,9 @@ pub struct IncompleteTask {
 impl Shortfall {
     /// Returns what is missing so far in events and spans; `None` if nothing is. `context` knows the names of tasks.
     pub fn of(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
-        let (mut all, mut overdue) = (Incomplete::default(), Incomplete::default());
-        stats.spans().iter().for_each(|span| all.add_all(&span.incomplete()));
-        stats.spans().iter().for_each(|span| overdue.add_all(&span.overdue()));
-        all.add_all(&overdue);
+        let mut all = Incomplete::default();
+        stats.spans().iter().for_each(|span| all.add_all(&span.gaps_so_far()));
+        let overdue: u64 = stats.spans().iter().map(|span| span.overdue().gaps()).sum();
         let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum();
         let without_room = sum(SpanCounts::without_room);
         let of_events = Shortfall::of_events(stats);
@@ -86,7 +85,7 @@ impl Shortfall {
         }
         Some(Shortfall {
             unseen: sum(SpanCounts::unseen),
-            unended: sum(SpanCounts::unended) + overdue.gaps(),
+            unended: sum(SpanCounts::unended) + overdue,
             ambiguous: sum(SpanCounts::ambiguous),
             unbegun: sum(SpanCounts::unbegun),
             without_room,

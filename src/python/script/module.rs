@@ -376,8 +376,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
-            let (mut incomplete, lacks_events) = (span.incomplete().clone(), run.stats.lacks_events());
-            incomplete.add_all(&span.overdue());
+            let (incomplete, lacks_events) = (span.gaps_so_far(), run.stats.lacks_events());
             let partial = lacks_events || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0;
             row.set_item("partial", partial)?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();

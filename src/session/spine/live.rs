@@ -196,7 +196,6 @@ impl LiveSession {
         };
         begin(&mut tables, &plan, &selected, (&mut source.source, about));
         let started = added_up.and_then(|()| subject.start(&mut source, workload.as_mut()));
-        read_tasks(context, Context::find_changed_names);
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
@@ -380,8 +379,15 @@ struct TeeSubject<'a> {
 }
 
 impl TeeSubject<'_> {
-    /// Enables the events and starts the workload. If there is a recording, also starts to record the events.
+    /// Enables the events and starts the workload. Then reads the names of tasks that changed before.
     fn start(&self, source: &mut RecordingTee<Capture>, workload: Option<&mut Workload>) -> Result<()> {
+        self.enable(source, workload)?;
+        read_tasks(self.context, Context::find_changed_names);
+        Ok(())
+    }
+
+    /// Enables the events and starts the workload. If there is a recording, also starts to record the events.
+    fn enable(&self, source: &mut RecordingTee<Capture>, workload: Option<&mut Workload>) -> Result<()> {
         let capture = &mut source.source;
         let Some(RecordingOutput { path, command_line }) = self.output else {
             capture.enable()?;

@@ -92,6 +92,13 @@ impl SpanCounts {
         self.overdue.lock()
     }
 
+    /// Returns all gaps so far, with those of overdue spans.
+    pub fn gaps_so_far(&self) -> Incomplete {
+        let mut all = self.incomplete().clone();
+        all.add_all(&self.overdue());
+        all
+    }
+
     /// Counts the spans that were open when this process started to count as opened by it, because no other process does.
     pub fn count_open_before(&self) {
         self.add_opened(self.before.swap(0, Relaxed));
