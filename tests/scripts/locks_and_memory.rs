@@ -176,7 +176,9 @@ fn memleak_shows_the_messages_that_nobody_receives() {
             true => {}
         }
     }
-    assert!(titles.len() == 1 && titles[0].ends_with(" bytes in 3 allocations"), "{titles:?} in {out}");
+    // An interrupt during the call may allocate too.
+    let messages = titles.iter().filter(|title| title.ends_with(" bytes in 3 allocations"));
+    assert_eq!(messages.count(), 1, "{titles:?} in {out}");
 }
 
 /// A program that allocates 10 times 12,345 bytes, frees 7 of them, and calls the other allocating functions. With an
