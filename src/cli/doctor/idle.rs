@@ -29,9 +29,11 @@ struct Switches {
 }
 
 /// The sources whose events may happen in interrupts of an idle CPU, and that do not notice at once that these are missing.
+#[cfg(feature = "python")]
 const IN_INTERRUPTS: [&str; 5] = ["block-io", "irq", "softirq", "hrtimer", "tcp"];
 
 /// Returns whether words of a command line name a source whose events may happen in interrupts of an idle CPU.
+#[cfg(feature = "python")]
 pub(super) fn are_in_interrupts<'a>(mut words: impl Iterator<Item = &'a str>) -> bool {
     let is_named = |word: &str| {
         let mut parts = word.trim_start_matches("-e").split(|part: char| !part.is_ascii_alphanumeric() && part != '-');
@@ -137,6 +139,7 @@ fn mend(silent: &CpuSet, others: &CpuSet) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "python")]
     #[test]
     fn sources_of_interrupts_are_found_among_options() {
         let is_found = |words: &str| are_in_interrupts(words.split(' '));

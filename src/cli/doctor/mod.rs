@@ -28,6 +28,7 @@ pub struct Doctor {
 
 /// Returns which CPUs deliver no events of their idle task, and what is missing then, if words of a command line name a source
 /// that lacks such events. Otherwise, or if all events arrive, returns `None`. Takes a fiftieth of a second.
+#[cfg(feature = "python")]
 pub fn hidden_idle_events<'a>(words: impl Iterator<Item = &'a str>) -> Option<String> {
     let check = idle::are_in_interrupts(words).then(idle::idle_events)?;
     check.mend.map(|_| check.detail)
