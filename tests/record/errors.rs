@@ -258,9 +258,10 @@ fn a_full_disk_takes_no_spans_of_a_dump_from_before() {
     needs([Need::Tracefs, Need::TwoCpus]);
     let dir = tempfile::tempdir().unwrap();
     let disk = mount_disk(&dir, "2m");
-    // The ring of each CPU gets more samples than the disk has space for.
+    // The ring of each CPU gets more samples than the disk has space for, and fewer than it holds: the oldest samples of a ring
+    // that is full are gone, and spans beside them are missing.
     let dd = "dd if=/dev/zero of=/dev/null bs=1 status=none";
-    let work = format!("for cpu in 0 1; do timeout 3 taskset -c $cpu {dd} & done; wait");
+    let work = format!("for cpu in 0 1; do timeout 2 taskset -c $cpu {dd} & done; wait");
     let folder = format!("{}/", disk.display());
     let args = ["-q", "--before", "60s", "-e", "syscall", "-o", &folder, "--", "sh", "-c", &work];
     let output = command(&dir, &args).output().unwrap();
