@@ -1,4 +1,4 @@
-//! What the recorder says of a recording at its end: samples, size, losses.
+//! The lines that the recorder prints at the end: how many samples the recording has, its size, and its losses.
 
 use perf_prof_recordings::write::WriteError;
 use perf_prof_system::output;
