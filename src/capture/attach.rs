@@ -132,6 +132,16 @@ pub(super) fn attach<T>(
     }
 }
 
+/// Returns the online CPUs that are not among `on`, if the target is a list of CPUs.
+pub(super) fn other_cpus(target: &Target, on: &[Attachment<'_>]) -> Result<Vec<Attachment<'static>>, CaptureError> {
+    if target.cpus().is_none() {
+        return Ok(Vec::new());
+    }
+    let online = procfs::online_cpus()?;
+    let others = online.iter().filter(|&cpu| on.iter().all(|attachment| attachment.cpu != Some(cpu)));
+    Ok(others.map(|cpu| Attachment { to: AttachTo::Cpu, cpu: Some(cpu) }).collect())
+}
+
 /// Returns the ids of the tasks of a target. Fails if any of the tasks is missing.
 fn existing_tasks(target: &Target) -> Result<Vec<u32>, CaptureError> {
     match target {

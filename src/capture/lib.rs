@@ -66,8 +66,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof_format::record::{
-    Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, RingRoom, SampleLayout, Sorter, Source, TrailerLayout, Wait,
+use perf_prof_format::{
+    record::{
+        Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, RingRoom, SampleLayout, Sorter, Source, TrailerLayout,
+        Wait,
+    },
+    spec::CpuSet,
 };
 use perf_prof_system::{CallError, eventfd::EventFd, perf, probe_definition::DefinedProbe};
 
@@ -202,7 +206,7 @@ impl Capture {
             tasks,
             rounds,
             reserve,
-            offline: offline_check(target, &ring_cpus, &offline),
+            offline: OfflineCheck::of_target(target, open::cpus_of_events(&descriptors, &ring_cpus), &offline),
             own_samples: own::filter(events, &layouts, &ids, options.own_threads, &own),
             limiter: options.sampling_limit.map(limiter),
             ring_cpus: ring_cpus.clone(),
@@ -271,6 +275,12 @@ impl Capture {
     /// The CPU is `None` for the ring of a thread.
     pub fn rings(&self) -> impl Iterator<Item = (u64, Option<u32>)> {
         self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
+    }
+
+    /// Returns the CPUs that have events. The rings of other CPUs have side-band records alone. Returns `None` if a ring
+    /// belongs to a thread.
+    pub fn cpus_of_events(&self) -> Option<CpuSet> {
+        open::cpus_of_events(&self.descriptors, &self.ring_cpus)
     }
 
     /// Returns the descriptors to which a BPF program has to write the samples of a request, each with its CPU.
@@ -488,13 +498,6 @@ fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) ->
         }
     };
     Memory::new(bytes, Arc::clone(bell)).within(options.buffer.clone(), least)
-}
-
-/// Returns the check for CPUs that go offline; `None` if the events belong to tasks. The kernel keeps events of tasks
-/// when their CPU goes offline.
-fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
-    let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
-    is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
 }
 
 impl Source for Capture {

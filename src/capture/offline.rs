@@ -9,6 +9,8 @@ use std::{
 use perf_prof_format::spec::CpuSet;
 use perf_prof_system::{mutex::Mutex, procfs};
 
+use super::Target;
+
 /// How often the kernel's list of online CPUs is read.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -37,6 +39,13 @@ pub(super) struct OfflineCheck {
 }
 
 impl OfflineCheck {
+    /// Returns the check for the CPUs of the events; `None` if the events belong to tasks. The kernel keeps events of tasks
+    /// when their CPU goes offline.
+    pub fn of_target(target: &Target, cpus: Option<CpuSet>, found: &OfflineCpus) -> Option<OfflineCheck> {
+        let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
+        cpus.filter(|_| is_of_cpus).map(|cpus| OfflineCheck::new(cpus, found.clone()))
+    }
+
     /// Creates a check of `cpus`. The check adds CPUs that go offline to `found`.
     pub fn new(cpus: CpuSet, found: OfflineCpus) -> OfflineCheck {
         OfflineCheck { cpus, next: Instant::now() + EVERY, found }

@@ -9,6 +9,7 @@ use std::{
 use perf_prof_format::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST, perf_event_attr},
     record::EventAttr,
+    spec::CpuSet,
 };
 use perf_prof_system::{
     CallError, limits,
@@ -18,7 +19,8 @@ use perf_prof_system::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, PerfEvent, Presence, Samples, SideBandRecords, Switching, Target, Writer,
+    CaptureError, EventRequest, Options, PerfEvent, Presence, Samples, SideBand, SideBandRecords, Switching, Target,
+    Writer,
     attach::{self, AttachTo, Attachment, Binding},
     attr::{self, Follow},
     close::Closing,
@@ -105,11 +107,23 @@ impl OpenRings {
     }
 }
 
+/// Returns the CPUs that have events; `None` if an event writes into the ring of a thread.
+pub(super) fn cpus_of_events(descriptors: &[Descriptor], ring_cpus: &[Option<u32>]) -> Option<CpuSet> {
+    descriptors
+        .iter()
+        .filter(|descriptor| !descriptor.is_dummy())
+        .map(|descriptor| ring_cpus[descriptor.ring])
+        .collect()
+}
+
 /// perf's name for the dummy event.
 const DUMMY_NAME: &str = "dummy:HG";
 
 /// The name of the dummy event in messages.
 const DUMMY: &str = "task events";
+
+/// The largest size in bytes of the ring of a CPU without events.
+const SIDE_BAND_RING: usize = 256 << 10;
 
 /// Opens `events` on `target` without enabling them.
 pub(super) fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<OpenRings, CaptureError> {
@@ -151,11 +165,32 @@ impl Opener<'_> {
         opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
         self.open_outputs(opened)?;
+        self.follow_tasks_of_other_cpus(opened, on)?;
         // A thread may exit after its dummy event was opened. No event can then be opened on this thread, and the
         // reason is not a missing permission.
         if opened.rings.is_empty() || opened.ids.is_empty() && !gone.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
         }
+        Ok(())
+    }
+
+    /// Opens dummy events on the CPUs that `-C` leaves out. A task may start, get its name or map a file there, and then
+    /// move to a selected CPU.
+    fn follow_tasks_of_other_cpus(&self, opened: &mut OpenRings, on: &[Attachment<'_>]) -> Result<(), CaptureError> {
+        let others = attach::other_cpus(self.target, on)?;
+        let Some(dummy) = opened.attrs.last().filter(|_| !others.is_empty()).map(|dummy| dummy.attr) else {
+            return Ok(());
+        };
+        let side_band = SideBand { switches: SideBandRecords::Ignored, ..self.options.side_band };
+        let ring_bytes = self.options.ring_bytes.min(SIDE_BAND_RING);
+        let options = Options { ring_bytes, side_band, ..self.options.clone() };
+        let opener = Opener { options: &options, ..*self };
+        let needed = on.len() * (self.events.len() + 1) + others.len();
+        for attachment in others {
+            opener.attach(opened, attachment, Follow::Nothing, needed)?;
+        }
+        // A recording states one attr for all dummy events, which is that of the selected CPUs.
+        opened.attrs[self.events.len()].attr = dummy;
         Ok(())
     }
 

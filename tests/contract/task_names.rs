@@ -1,9 +1,12 @@
 //! `event._comm`: the comm of the event's task, live and in recordings.
 
+use std::{os::unix::fs::symlink, process::Command};
+
 use expect_test::expect;
 
 use crate::harness::{
     machine::{Need, needs},
+    run::tested_program,
     script::{Run, prints},
 };
 
@@ -33,6 +36,30 @@ fn the_name_of_an_events_task_is_the_one_at_its_time_live_and_in_a_recording() {
     assert_eq!((outcome.stdout.as_str(), outcome.status), (expected, 0), "{}", outcome.stderr);
     let replayed = Run::script(NAMES).options(["--input", &file]).run();
     assert_eq!((replayed.stdout.as_str(), replayed.status), (expected, 0), "{}", replayed.stderr);
+}
+
+/// The task gets its name on CPU 1. Its call on CPU 0 is the only event.
+#[test]
+fn with_a_list_of_cpus_the_names_that_tasks_got_on_other_cpus_are_known() {
+    needs([Need::Tracefs, Need::TwoCpus]);
+    let text = "
+names = []
+def __sample__(event): names.append((event._cpu, event._comm))
+def __exit__(): print([name for name in names if name[1] == 'moves-here'])";
+    let run = Run::script(text);
+    symlink("/usr/bin/taskset", run.path("moves-here")).unwrap();
+    let moves = format!("{} -c 0 /bin/true", run.path("moves-here").display());
+    let moves_twice = format!("{moves}; {moves}; true");
+    for layout in [&[][..], &["--threads"], &["--threads=0/0"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("perf.data");
+        let mut recorder = Command::new(tested_program());
+        recorder.args(["record", "-q", "-e", "syscalls:sys_enter_execve", "-C", "0"]).args(layout).arg("-o").arg(&file);
+        assert!(recorder.args(["--", "taskset", "-c", "1", "sh", "-c", &moves_twice]).status().unwrap().success());
+        let replayed = Run::script(text).options(["--order", "--input"]).options([&file]).run();
+        let expected = ("[(0, 'moves-here'), (0, 'moves-here')]\n", 0);
+        assert_eq!((replayed.stdout.as_str(), replayed.status), expected, "{layout:?}: {}", replayed.stderr);
+    }
 }
 
 #[test]

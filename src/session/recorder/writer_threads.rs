@@ -70,7 +70,8 @@ pub struct Files<'a> {
 pub fn split(capture: &mut Capture, threads: &Threads, files: &Files<'_>, wake: RawFd) -> Result<Arc<WriterResults>> {
     let &Files { destination, folder, flush_bytes, strays } = files;
     let ring_cpus = capture.ring_cpus();
-    let Some(cpus) = ring_cpus.iter().copied().collect::<Option<CpuSet>>() else {
+    // The side-band records of other CPUs are few: the main thread writes them.
+    let Some(cpus) = capture.cpus_of_events() else {
         bail!(
             "--threads cannot be used with -t: each traced thread has one ring for all CPUs, which cannot be divided; use -p"
         );
