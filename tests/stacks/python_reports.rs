@@ -76,10 +76,9 @@ fn a_report_has_the_shares_of_python_functions_in_all_its_forms() {
     let is_spin = |line: &&str| line.contains(" busy_functions.py ") && line.ends_with(" [.] spin");
     let tree: Vec<&str> =
         table.lines().skip_while(|line| !is_spin(line)).skip(1).take_while(|line| !line.is_empty()).collect();
-    // The share of `sixth` may be too small to be shown.
-    for caller in ["half", "third"] {
-        assert!(tree.iter().any(|line| line.ends_with(&format!(" {caller}"))), "{caller}: {table}");
-    }
+    // The share of the others may be too small to be shown: while others trace system calls, most of the time goes to the
+    // calls that read the clock.
+    assert!(tree.iter().any(|line| line.ends_with(" half")), "{table}");
 }
 
 #[test]

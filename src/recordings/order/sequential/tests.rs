@@ -168,7 +168,8 @@ fn damages() -> impl Strategy<Value = Damage> {
 }
 
 proptest! {
-    /// Most wrong bits used to be decompressed to other records, without a warning.
+    /// Most wrong bits used to be decompressed to other records, without a warning. The first checksum says that there are
+    /// checksums. So only a second damage of a recording that has lost it can go unnoticed.
     #[test]
     fn nothing_but_what_was_compressed_comes_out_of_damaged_frames(
         sizes in prop::collection::vec(1u64..200, 2..6),
@@ -193,6 +194,7 @@ proptest! {
                 }
             }
         }
+        prop_assume!(damages.len() < 2 || bytes.starts_with(&whole[..checksums::SIZE]));
         let (found, _, warnings) = replay(bytes.clone(), 1000, Arrival::Stored, 1 << 20);
         for times in frames {
             let found: Vec<u64> = found.iter().copied().filter(|time| times.contains(time)).collect();
