@@ -229,7 +229,7 @@ fn changed_files_give_no_names_and_are_reported() {
         assert!(!named.is_empty() && named.iter().all(|name| name == "Unknown"), "{named:?}");
         let line = format!("): the recording has no build id for {}", program.display());
         assert_eq!(said.matches(&line).count(), 1, "{said}");
-        assert!(said.contains("; to store it, use --buildid-all or --buildid-mmap with `perf record`"), "{said}");
+        assert!(said.contains("; to store it, use --buildid-mmap with `perf record`"), "{said}");
         let (_, said) = names_in(&folder, &program, &data, &["-q"]);
         assert!(!said.contains("have no names"), "{said}");
     };

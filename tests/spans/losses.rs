@@ -224,8 +224,9 @@ def __exit__():
 ";
     for jobs in ["1", "2", "5"] {
         let run = Run::script(script).event(SELECTOR).options(["--input", &path, "--jobs", jobs]).run();
-        let missing = "5 events were lost; spans are missing: 1 of 9 (these at most 0.000 ms), 3 of 7 (these at most 0.000 \
-                       ms), and those that began and ended while events were lost: how many, and for how long, is not known";
+        let missing = "5 events were lost; spans are missing: 1 of 9 (at most 0.000 ms in all), 3 of 7 (at most \
+                       0.000 ms in all), and those that began and ended while events were lost: how many, and for \
+                       how long, is not known";
         assert_eq!(run.stdout, format!("115 {missing}\n"), "{jobs}: {}", run.stderr);
     }
 }

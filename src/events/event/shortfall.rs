@@ -148,7 +148,7 @@ impl Shortfall {
     }
 
     /// Returns a text of the tasks with the most missing time or gaps, and the number of other tasks: `spans are missing: 40
-    /// of make/12 (these at most 7.250 ms), 3 of cc1/17, 20 of 12 others`. Where events were lost, there may be spans that
+    /// of make/12 (at most 7.250 ms in all), 3 of cc1/17, 20 of 12 others`. Where events were lost, there may be spans that
     /// left no trace, so the numbers and times are not those of all missing spans.
     pub fn spans_text(&self) -> String {
         let named = self.tasks.iter().take(NAMED);
@@ -295,7 +295,7 @@ impl IncompleteTask {
 fn at_most(missing: u64) -> String {
     match missing {
         0 => String::new(),
-        ns => format!(" (these at most {}.{:03} ms)", ns / 1_000_000, ns / 1000 % 1000),
+        ns => format!(" (at most {}.{:03} ms in all)", ns / 1_000_000, ns / 1000 % 1000),
     }
 }
 
@@ -385,9 +385,9 @@ mod tests {
         stats.count_lost(0, 3);
         [(-2, 1_000_000), (-3, 2_000_000)].into_iter().for_each(|(task, missing)| lack(task, missing));
         let since = now().since(&then).unwrap();
-        let note = "(at least: 3 events were lost; spans are missing: 1 of -3 (these at most 2.000 ms), 1 of -2 (these at \
-                    most 1.000 ms), and those that began and ended while events were lost: how many, and for how long, is \
-                    not known)";
+        let note = "(at least: 3 events were lost; spans are missing: 1 of -3 (at most 2.000 ms in all), 1 of -2 (at \
+                     most 1.000 ms in all), and those that began and ended while events were lost: how many, and for \
+                     how long, is not known)";
         assert_eq!((since.note().as_str(), since.gaps, since.missing), (note, 2, 3_000_000));
         // The kernel's counts are lower than those in records.
         stats.set_kernel_counts(Some(LossCounts { per_event: vec![4], ..LossCounts::default() }));
@@ -407,8 +407,8 @@ mod tests {
             stats.spans()[0].incomplete().add_time(task, missing);
         }
         let shortfall = Shortfall::of(&stats, None).unwrap();
-        let text = "spans are missing: 1 of -2 (these at most 70.000 ms), 1 of -1 (these at most 1.500 ms), 1 of -5 (these at \
-                    most 0.003 ms), 2 of 2 others (these at most 0.003 ms)";
+        let text = "spans are missing: 1 of -2 (at most 70.000 ms in all), 1 of -1 (at most 1.500 ms in all), 1 of \
+                    -5 (at most 0.003 ms in all), 2 of 2 others (at most 0.003 ms in all)";
         assert_eq!((shortfall.spans_text().as_str(), shortfall.missing), (text, 71_506_000));
     }
 

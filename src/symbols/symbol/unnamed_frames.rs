@@ -57,7 +57,7 @@ impl UnnamedFrames {
         if !self.no_build_id.is_empty() {
             let files = most_frequent_files(&self.no_build_id);
             let advice = match self.no_build_id.keys().any(|path| is_a_file(path)) {
-                true => "; to store it, use --buildid-all or --buildid-mmap with `perf record`",
+                true => "; to store it, use --buildid-mmap with `perf record`",
                 false => "",
             };
             reasons.push(format!("the recording has no build id for {files}{advice}"));
@@ -113,7 +113,7 @@ mod tests {
             (0..frames).for_each(|_| nameless.add(&Reason::NoBuildId { path: path.into() }));
         }
         let said = "user frames have no names (count: 8): the recording has no build id for /b, /c, /a, ... (2 more); to \
-                    store it, use --buildid-all or --buildid-mmap with `perf record`";
+                    store it, use --buildid-mmap with `perf record`";
         assert_eq!(nameless.summary().as_deref(), Some(said));
         nameless.add(&Reason::BuildNotFound { path: "/f".into(), build_id: "12".into() });
         let both = format!(
