@@ -297,8 +297,11 @@ fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
     let dso = kernel.dso(addr, found.as_ref().map(|(_, symbol)| symbol));
     let is_generated = is_generated_kernel_code(&dso);
     let keep = found.is_some() && !is_generated;
-    let symbol =
-        found.map(|(extent, symbol)| PerfFrameSymbol { name: Arc::from(&*symbol.name), extent, offset: symbol.offset });
+    let symbol = found.map(|(extent, symbol)| {
+        // For perf, generated code is a file that holds this symbol alone, from its first byte on.
+        let extent = if is_generated { Extent { start: 0, end: symbol.size, ..extent } } else { extent };
+        PerfFrameSymbol { name: Arc::from(&*symbol.name), extent, offset: symbol.offset }
+    });
     let map = (*dso != *"[unknown]").then(|| {
         let build_id = hex(kernel.build_id(&dso).as_deref().unwrap_or_default());
         let (start, end) = kernel.perf_map(addr).unwrap_or((0, u64::MAX));
@@ -378,6 +381,40 @@ mod tests {
         assert_eq!((&*map.dso, &*map.build_id, map.start), ("[kernel.kallsyms]", "0ab1", BASE));
         assert!(Arc::ptr_eq(&chain[0], &perf_address(&sample, BASE + 4, &context)));
         assert!(chain.iter().all(|frame| frame.srcline.is_none()));
+    }
+
+    /// A kernel with one BPF program of 16 bytes.
+    struct BpfProgram;
+
+    impl Kernel for BpfProgram {
+        fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+            Some(KernelSymbol {
+                name: "bpf_prog_1_x".into(),
+                offset: addr - BASE,
+                size: 0x10,
+                module: Some("bpf".into()),
+            })
+        }
+
+        fn perf_map(&self, _: u64) -> Option<(u64, u64)> {
+            Some((BASE, BASE + 0x10))
+        }
+
+        fn build_id(&self, _: &str) -> Option<Arc<[u8]>> {
+            None
+        }
+
+        fn string(&self, _: u64) -> Option<&[u8]> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_symbol_of_a_bpf_program_starts_at_the_first_byte_of_its_file() {
+        let frame = kernel_frame(BASE + 4, &Context::new(Box::new(BpfProgram), 0)).0;
+        let (symbol, map) = (frame.symbol.unwrap(), frame.map.unwrap());
+        assert_eq!((symbol.extent.start, symbol.extent.end, symbol.offset), (0, 0x10, 4));
+        assert_eq!((&*map.dso, map.start, map.end), ("bpf_prog_1_x", BASE, BASE + 0x10));
     }
 
     #[test]
