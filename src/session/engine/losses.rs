@@ -213,7 +213,8 @@ fn limited_and_late(by_limit: u64, late: u64, is_compat: bool) -> Vec<String> {
     // The C implementation counts late events in its statistics. The test suite of the C implementation takes every line on
     // stderr for an error.
     if late != 0 && !is_compat {
-        lines.push(format!("{late} events arrived late and were delivered out of order"));
+        let one = "event arrived late and was delivered out of order";
+        lines.push(output::counted(late, one, "events arrived late and were delivered out of order"));
     }
     lines
 }
