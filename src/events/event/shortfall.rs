@@ -262,9 +262,7 @@ impl IncompleteTask {
     /// Returns the tasks with missing spans and their names, those with the most missing time or gaps first.
     pub fn list(incomplete: &Incomplete, context: Option<&Context>) -> Vec<IncompleteTask> {
         let task = |(tid, gaps): (i32, TaskGaps)| {
-            let known = gaps.name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty());
-            let find = || context?.comm(tid, gaps.time);
-            let comm = known.map(<[u8]>::to_vec).or_else(find).unwrap_or_default();
+            let comm = gaps.name.get().or_else(|| context?.comm(tid, gaps.time)).unwrap_or_default();
             let comm = String::from_utf8_lossy(&comm).into_owned();
             IncompleteTask { tid, comm, gaps: gaps.count, missing: gaps.missing }
         };

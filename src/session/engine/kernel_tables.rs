@@ -337,7 +337,7 @@ fn count_gaps(counts: &SpanCounts, (span, context): (&Span, &Context), gaps: &[G
         let name = || Some(comm.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
         if span.may_lack_spans(context, task, name) {
             counts.add_unseen(count);
-            counts.incomplete().add_named(task, count, comm);
+            counts.incomplete().add_named(task, count, &comm);
         }
     }
 }

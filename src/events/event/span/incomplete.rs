@@ -34,8 +34,32 @@ pub struct TaskGaps {
     pub missing: u64,
     /// The time of the last gap in ns.
     pub time: u64,
-    /// The name of the task, if another process sent it. Empty if the name has to be looked up.
-    pub name: [u8; 16],
+    /// The name of the task, if another process or a BPF program sent it. Empty if the name has to be looked up.
+    pub name: SentName,
+}
+
+/// The name of a task as numbers, filled up with zeros. The names of the kernel's workers have up to 63 bytes
+/// (`proc_task_name()` in fs/proc/array.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentName([u64; NAME_WORDS]);
+
+const NAME_WORDS: usize = 8;
+
+impl SentName {
+    /// Keeps the name up to its first NUL.
+    pub fn new(name: &[u8]) -> SentName {
+        let mut bytes = [0; 8 * NAME_WORDS];
+        bytes.iter_mut().zip(name.iter().take_while(|byte| **byte != 0)).for_each(|(to, from)| *to = *from);
+        let mut words = [0; NAME_WORDS];
+        words.iter_mut().zip(bytes.as_chunks().0).for_each(|(to, from)| *to = u64::from_le_bytes(*from));
+        SentName(words)
+    }
+
+    /// Returns the name; `None` if there is none.
+    pub fn get(&self) -> Option<Vec<u8>> {
+        let bytes = self.0.iter().flat_map(|word| word.to_le_bytes());
+        Some(bytes.take_while(|byte| *byte != 0).collect()).filter(|name: &Vec<u8>| !name.is_empty())
+    }
 }
 
 /// Whether a CPU delivers events of its idle task.
@@ -69,8 +93,8 @@ impl Incomplete {
     }
 
     /// Counts gaps of a task whose name is known.
-    pub fn add_named(&mut self, task: i32, count: u64, name: [u8; 16]) {
-        self.add_gaps(task, TaskGaps { count, name, ..TaskGaps::default() });
+    pub fn add_named(&mut self, task: i32, count: u64, name: &[u8]) {
+        self.add_gaps(task, TaskGaps { count, name: SentName::new(name), ..TaskGaps::default() });
     }
 
     /// Counts gaps of unknown tasks.
@@ -148,13 +172,10 @@ impl Incomplete {
         let lengths = [self.tasks.len() as u64, self.cpus.len() as u64];
         let mut numbers = vec![self.of_others, self.missing_of_others, lengths[0], lengths[1]];
         for (&task, gaps) in &self.tasks {
-            let mut bytes = gaps.name;
-            if let (0, Some(name)) = (bytes[0], name(task, gaps.time)) {
-                bytes.iter_mut().zip(name).for_each(|(to, from)| *to = from);
-            }
-            let [first, second] = bytes.as_chunks().0 else { continue };
-            let name = [first, second].map(|half| u64::from_le_bytes(*half));
-            numbers.extend([task as u64, gaps.count, gaps.missing, gaps.time, name[0], name[1]]);
+            let found = || name(task, gaps.time).map_or(gaps.name, |name| SentName::new(&name));
+            let SentName(name) = if gaps.name == SentName::default() { found() } else { gaps.name };
+            numbers.extend([task as u64, gaps.count, gaps.missing, gaps.time]);
+            numbers.extend(name);
         }
         numbers.extend(self.cpus.iter().flat_map(|(&cpu, gaps)| [cpu.into(), gaps.missing, gaps.delivered]));
         numbers
@@ -165,12 +186,9 @@ impl Incomplete {
         let [of_others, missing_of_others, tasks, cpus, rest @ ..] = numbers else { return &[] };
         self.of_others += of_others;
         self.missing_of_others += missing_of_others;
-        let (rows, rest) = split_rows::<6>(rest, *tasks);
-        for &[task, count, missing, time, first, second] in rows {
-            let mut name = [0; 16];
-            name[..8].copy_from_slice(&first.to_le_bytes());
-            name[8..].copy_from_slice(&second.to_le_bytes());
-            self.add_gaps(task as i32, TaskGaps { count, missing, time, name });
+        let (rows, rest) = split_rows::<{ 4 + NAME_WORDS }>(rest, *tasks);
+        for &[task, count, missing, time, ref name @ ..] in rows {
+            self.add_gaps(task as i32, TaskGaps { count, missing, time, name: SentName(*name) });
         }
         let (rows, rest) = split_rows::<3>(rest, *cpus);
         for &[cpu, missing, delivered] in rows {
@@ -221,13 +239,14 @@ mod tests {
         parts[1].add(8, 2);
         parts[1].add_idle(1, IdleEvents::Missing);
         parts[1].add_idle(1, IdleEvents::Missing);
-        let name = |task: i32, _| (task == 8).then(|| b"eight".to_vec());
+        const WORKER: &[u8] = b"kworker/1:1-virtio_vsock";
+        let name = |task: i32, _| (task == 8).then(|| WORKER.to_vec());
         let numbers = parts.map(|part| part.encode(name)).concat();
         let mut whole = Incomplete::default();
         let rest = whole.merge(&numbers);
         assert!(whole.merge(rest).is_empty());
         assert_eq!((whole.gaps(), whole.cpus_without_idle_events()), (3, vec![1]));
-        assert_eq!(whole.tasks[&8].name, *b"eight\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!((whole.tasks[&8].name.get().as_deref(), whole.tasks[&-7].name.get()), (Some(WORKER), None));
         // Numbers that do not fit their lengths.
         assert_eq!(whole.merge(&[0, 0, u64::MAX, u64::MAX, 5, 5]), [5, 5]);
         assert!(whole.merge(&[5, 5]).is_empty());
