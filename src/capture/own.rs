@@ -249,11 +249,7 @@ mod tests {
 
     #[test]
     fn the_wake_up_of_a_thread_that_has_ended_is_removed() {
-        let thread = std::thread::spawn(|| {
-            let _own = own_threads::OwnThread::enter();
-            let path = std::fs::read_link("/proc/thread-self").unwrap();
-            path.file_name().and_then(|tid| tid.to_str()?.parse::<u32>().ok()).unwrap()
-        });
+        let thread = own_threads::spawn("own", own_threads::tid).unwrap();
         let tid = thread.join().unwrap();
         let mut wake_up = own(Owner::Field(8), Start::CommonFields);
         let woken = sample(wake_up.pid + 1_000_000, 7, 0, tid);

@@ -6,20 +6,18 @@
 //! It is waited for if perf-prof may not run on all of these CPUs, because the user has restricted it to others.
 
 use std::{
-    io,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
 use perf_prof_format::spec::CpuSet;
 use perf_prof_system::{
     backward_ring::{await_writers, have_writers_ended_on},
-    own_threads::OwnThread,
-    procfs, signals,
+    own_threads, procfs,
     thread::{pin, pin_thread, take_short_turns},
 };
 
@@ -65,10 +63,10 @@ impl RingWriters {
 /// after it. Threads that are not needed any more end by themselves.
 pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut()) {
     let (rings, visit, began) = (Arc::new(rings), Arc::new(Visit::new()), Instant::now());
-    let visiting = spawn("visit-cpus", {
+    let visiting = own_threads::spawn("visit-cpus", {
         let (rings, visit) = (rings.clone(), visit.clone());
-        move |own| {
-            let _ = visit.visitor.set(own.tid());
+        move || {
+            let _ = visit.visitor.set(own_threads::tid());
             take_short_turns();
             visit.to_all(&rings);
         }
@@ -79,7 +77,7 @@ pub(super) fn await_all(rings: Vec<Arc<RingWriters>>, mut meanwhile: impl FnMut(
         if !waits_for_rcu && (began.elapsed() >= QUICK || !has_visitor()) {
             waits_for_rcu = true;
             let of_thread = rings.clone();
-            if spawn("await-writers", move |_| end_all(&of_thread)).is_err() {
+            if own_threads::spawn("await-writers", move || end_all(&of_thread)).is_err() {
                 end_all(&rings);
             }
         }
@@ -130,13 +128,6 @@ impl Visit {
     }
 }
 
-fn spawn(name: &str, body: impl FnOnce(&OwnThread) + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.to_owned()).spawn(move || {
-        signals::block_in_this_thread();
-        body(&OwnThread::enter());
-    })
-}
-
 fn end_all(rings: &[Arc<RingWriters>]) {
     await_writers();
     rings.iter().for_each(|ring| ring.note_end());
@@ -166,7 +157,7 @@ mod tests {
     /// Returns the rings after a visit of a thread.
     fn visited(rings: Vec<Arc<RingWriters>>, visit: Visit) -> Vec<Arc<RingWriters>> {
         let of_thread = rings.clone();
-        spawn("visit-cpus", move |_| visit.to_all(&of_thread)).unwrap().join().unwrap();
+        own_threads::spawn("visit-cpus", move || visit.to_all(&of_thread)).unwrap().join().unwrap();
         rings
     }
 

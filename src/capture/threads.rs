@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_format::{record::Chunk, spec::CpuSet};
-use perf_prof_system::{CallError, epoll::Epoll, own_threads::OwnThread};
+use perf_prof_system::{CallError, epoll::Epoll, own_threads};
 
 use super::{
     Capture, IdleRounds,
@@ -89,11 +89,7 @@ impl State {
         *self = match std::mem::replace(self, State::Gone) {
             State::Idle(mut reader) => {
                 reader.watch()?;
-                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
-                let running = thread.spawn(|| {
-                    let _own = OwnThread::enter();
-                    reader.run();
-                });
+                let running = own_threads::spawn("perf-prof-reader", || reader.run());
                 State::Running(running.map_err(|error| CallError::new("clone", error))?)
             }
             other => other,

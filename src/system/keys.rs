@@ -1,6 +1,6 @@
 //! Keys that the user presses while the process runs. The key `q` does what Ctrl-C does.
 
-use std::{io::stdin, thread};
+use std::io::stdin;
 
 use rustix::{
     process::{Signal, getpgrp, getpid, kill_process},
@@ -9,7 +9,7 @@ use rustix::{
 
 use super::{
     call::{CallError, failed},
-    signals,
+    own_threads,
 };
 
 /// While this value exists, the terminal delivers keys one by one and does not show them. Ctrl-C and Ctrl-\ have their
@@ -33,7 +33,7 @@ impl Keys {
         set(&single)?;
         let keys = Keys { before };
         // If the thread cannot be started, only Ctrl-C ends the run.
-        let _ = thread::Builder::new().name("keys".into()).spawn(wait_for_q);
+        let _ = own_threads::spawn("keys", wait_for_q);
         Ok(Some(keys))
     }
 }
@@ -50,7 +50,6 @@ fn set(settings: &Termios) -> Result<(), CallError> {
 }
 
 fn wait_for_q() {
-    signals::block_in_this_thread();
     let mut key = [0u8];
     while rustix::io::read(stdin(), &mut key) == Ok(1) {
         if matches!(key, [b'q' | b'Q']) {

@@ -1,10 +1,16 @@
-//! The list of threads that perf-prof starts. In a process that belongs to another program, only these threads are
+//! Starts threads, and lists those that perf-prof has started. In a process that belongs to another program, only these threads are
 //! perf-prof's.
 //!
 //! The thread ids are in atomic words without a lock. If another thread held a lock at the moment of a fork, the lock
 //! would stay locked in the child for ever.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::{
+    io,
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    thread::{self, JoinHandle, Scope, ScopedJoinHandle},
+};
+
+use super::signals;
 
 /// The maximum number of running threads in the list.
 const MOST: usize = 4096;
@@ -23,14 +29,37 @@ static ENDS: AtomicUsize = AtomicUsize::new(0);
 /// The number of changes of the list.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
+/// Returns the id of the calling thread.
+pub fn tid() -> u32 {
+    rustix::thread::gettid().as_raw_pid() as u32
+}
+
+/// Starts one of perf-prof's threads. Signals never interrupt it.
+pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    signals::blocked(|| thread::Builder::new().name(name.to_owned()).spawn(|| own(body)))
+}
+
+/// Starts one of perf-prof's threads, which ends within `scope`. Signals never interrupt it.
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    signals::blocked(|| thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, || own(body)))
+}
+
+fn own<T>(body: impl FnOnce() -> T) -> T {
+    let _own = OwnThread::enter();
+    body()
+}
+
 /// While this value exists, the thread that created it is one of perf-prof's threads.
-#[derive(Debug)]
-pub struct OwnThread(u32);
+struct OwnThread(u32);
 
 impl OwnThread {
     /// Adds the calling thread to the list.
-    pub fn enter() -> OwnThread {
-        let tid = rustix::thread::gettid().as_raw_pid() as u32;
+    fn enter() -> OwnThread {
+        let tid = tid();
         // An ended thread in the list may have had the id of this thread. The entry of the ended thread is cleared.
         ENDED.iter().for_each(|ended| _ = replace(ended, tid, 0));
         if let Some(place) = RUNNING.iter().position(|running| replace(running, 0, tid)) {
@@ -38,11 +67,6 @@ impl OwnThread {
         }
         CHANGES.fetch_add(1, SeqCst);
         OwnThread(tid)
-    }
-
-    /// Returns the id of the thread.
-    pub fn tid(&self) -> u32 {
-        self.0
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{panic, thread};
 
-use super::{own_threads::OwnThread, signals};
+use super::own_threads;
 
 /// Does the work for each item, and returns the results in the order of the items. A single item gets no thread.
 pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
@@ -10,14 +10,8 @@ pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + 
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     if items.len() > 1 {
         thread::scope(|scope| {
-            let started = items.iter_mut().map(|item| {
-                let body = move || {
-                    signals::block_in_this_thread();
-                    let _own = OwnThread::enter();
-                    work(item)
-                };
-                thread::Builder::new().name("perf-prof-part".to_owned()).spawn_scoped(scope, body)
-            });
+            let started =
+                items.iter_mut().map(|item| own_threads::spawn_scoped(scope, "perf-prof-part", move || work(item)));
             let started: Vec<_> = started.collect();
             for (result, thread) in results.iter_mut().zip(started) {
                 // If a thread cannot be started, its item has no result yet. The code below then does the work for this

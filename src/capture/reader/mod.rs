@@ -18,7 +18,7 @@ use perf_prof_system::{
     eventfd::{self},
     perf,
     ring::Ring,
-    signals, thread,
+    thread,
 };
 
 use super::{
@@ -173,7 +173,6 @@ impl Reader {
 
     /// Runs until `quit` is set.
     pub fn run(mut self) {
-        signals::block_in_this_thread();
         if let Some(cpus) = &self.affinity {
             // If this fails, the thread runs on other CPUs, and nothing else changes.
             let _ = thread::pin(cpus);

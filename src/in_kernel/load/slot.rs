@@ -11,8 +11,7 @@ use perf_prof_format::abi::bpf::MapType;
 use perf_prof_system::{
     CallError,
     bpf::{Map, MapDefinition},
-    own_threads::OwnThread,
-    signals,
+    own_threads,
 };
 
 const INDEX: u32 = 0;
@@ -46,11 +45,7 @@ impl Slot {
 
     fn fill_in_a_thread(&self) -> io::Result<JoinHandle<Result<(), CallError>>> {
         let (array, inner) = (self.array.clone(), self.inner.clone());
-        thread::Builder::new().name("perf-prof-table".to_owned()).spawn(move || {
-            signals::block_in_this_thread();
-            let _own = OwnThread::enter();
-            array.set_descriptor(INDEX, inner.as_fd())
-        })
+        own_threads::spawn("perf-prof-table", move || array.set_descriptor(INDEX, inner.as_fd()))
     }
 
     /// Waits until programs find the hash map in the slot.

@@ -4,14 +4,14 @@ use std::{
     io,
     panic::{self, AssertUnwindSafe},
     sync::{Arc, mpsc},
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
 };
 
 use anyhow::Result;
 use perf_prof_system::{
     mutex::Mutex,
-    own_threads::OwnThread,
-    signals::{self, EndRequests, Signals},
+    own_threads,
+    signals::{EndRequests, Signals},
 };
 use pyo3::prelude::*;
 
@@ -88,12 +88,10 @@ pub fn start_thread<T>(
     done: impl FnOnce(Result<T>) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let body = move || {
-        signals::block_in_this_thread();
-        let _own = OwnThread::enter();
         let result = panic::catch_unwind(AssertUnwindSafe(work));
         done(result.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into())));
     };
-    thread::Builder::new().name("perf_prof".into()).spawn(body)
+    own_threads::spawn("perf_prof", body)
 }
 
 /// An error that only a defect of perf-prof can cause.

@@ -13,7 +13,7 @@ use perf_prof_format::{
     abi::{PERF_RECORD_SAMPLE, perf_data::*},
     record::{RECORD_HEADER, Records, record_size, record_type},
 };
-use perf_prof_system::signals;
+use perf_prof_system::own_threads;
 
 use super::side_band::SideBand;
 use crate::{
@@ -393,11 +393,7 @@ impl IndexInput<'_> {
             self.index_serially(half, &mut warnings).map(|found| (found, warnings))
         };
         let both = thread::scope(|scope| {
-            let body = || {
-                signals::block_in_this_thread();
-                all(halves[1])
-            };
-            let second = thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()?;
+            let second = own_threads::spawn_scoped(scope, "perf-prof-index", || all(halves[1])).ok()?;
             let first = all(halves[0]);
             Some((first, second.join().ok()?))
         });

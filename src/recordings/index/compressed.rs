@@ -5,7 +5,7 @@
 use std::{sync::Arc, thread};
 
 use perf_prof_format::{abi::PERF_RECORD_SAMPLE, record::record_type};
-use perf_prof_system::signals;
+use perf_prof_system::own_threads;
 
 use super::blocks::{BLOCK, Block, BlockIndex, payload};
 use crate::{
@@ -262,13 +262,8 @@ impl<'a> Source<'a> {
         let memory = self.memory / pieces.len();
         let share = Source { room: self.room / (pieces.len() - 1).max(1), memory, ..*self };
         let looked = thread::scope(|scope| {
-            let spawn = |&piece: &Section| {
-                let body = move || {
-                    signals::block_in_this_thread();
-                    share.scan(piece)
-                };
-                thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()
-            };
+            let spawn =
+                |&piece: &Section| own_threads::spawn_scoped(scope, "perf-prof-index", move || share.scan(piece)).ok();
             let others: Vec<_> = pieces[1..].iter().map(spawn).collect();
             let first = Source { memory, ..*self }.scan(pieces[0]);
             let others = others.into_iter().map(|thread| thread?.join().ok());

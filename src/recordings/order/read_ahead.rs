@@ -14,7 +14,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use perf_prof_format::record::Sorted;
-use perf_prof_system::signals;
+use perf_prof_system::own_threads;
 
 use super::merge::{BYTES_PER_CALL, Merger};
 use crate::error::PerfDataError;
@@ -135,17 +135,15 @@ impl Batches {
         let Producer::Later(merger) = std::mem::replace(&mut self.from, Producer::Gone) else { return };
         let (sender, groups) = crossbeam_channel::bounded(GROUPS);
         let state = self.state.clone();
-        let thread = thread::Builder::new().name("perf-prof-replay".to_owned());
         // If the thread cannot be started, its closure is dropped. So the merger is not part of the closure. It is sent
         // to the thread through a channel.
         let (give, take) = crossbeam_channel::bounded(1);
         let body = move || {
-            signals::block_in_this_thread();
             if let Ok(merger) = take.recv() {
                 make(merger, &sender, &state);
             }
         };
-        self.from = match thread.spawn(body) {
+        self.from = match own_threads::spawn("perf-prof-replay", body) {
             Err(_) => Producer::Here(merger),
             Ok(handle) => match give.send(merger) {
                 Ok(()) => Producer::Thread(Thread { groups, group: Vec::new().into_iter(), handle }),

@@ -4,14 +4,13 @@
 use std::{
     path::PathBuf,
     sync::{Arc, mpsc},
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
 };
 
 use anyhow::{Context as _, Result, anyhow};
 use perf_prof_system::{
-    output,
-    own_threads::OwnThread,
-    signals::{self, EndRequests, Signals},
+    output, own_threads,
+    signals::{EndRequests, Signals},
 };
 
 use super::{
@@ -65,8 +64,6 @@ impl Prepared {
         let of_program = Signals::of_program(Arc::clone(&end));
         let (tell, told) = mpsc::channel();
         let body = move || {
-            signals::block_in_this_thread();
-            let _own = OwnThread::enter();
             let mut has_begun = false;
             let outcome = run_chosen(
                 &plan,
@@ -87,7 +84,7 @@ impl Prepared {
                 Ok(_) => {}
             }
         };
-        let thread = thread::Builder::new().name("perf-prof-flight".to_owned()).spawn(body).context("--before")?;
+        let thread = own_threads::spawn("perf-prof-flight", body).context("--before")?;
         let begun =
             told.recv().unwrap_or_else(|_| Err(anyhow!("the thread of the flight recorder ended unexpectedly")));
         let asking = begun.context("--before")?;

@@ -1,11 +1,7 @@
 //! The events that cause dumps. A live run in a thread of its own receives them, and its sink asks for a dump at each
 //! event.
 
-use std::{
-    ops::ControlFlow,
-    sync::Arc,
-    thread::{self, JoinHandle},
-};
+use std::{ops::ControlFlow, sync::Arc, thread::JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -14,9 +10,8 @@ use perf_prof_events::event::{
 };
 use perf_prof_format::value::Value;
 use perf_prof_system::{
-    output,
-    own_threads::OwnThread,
-    signals::{self, EndRequests, Signals},
+    output, own_threads,
+    signals::{EndRequests, Signals},
 };
 
 use super::{
@@ -46,11 +41,9 @@ impl Triggers {
         let (tell, told) = bounded(1);
         let of_program = Signals::of_program(Arc::clone(&end));
         let body = move || {
-            signals::block_in_this_thread();
-            let _own = OwnThread::enter();
             run(&plan, &of_program, (&tell, &started), |about| TriggerSink::new(about, asking));
         };
-        let thread = thread::Builder::new().name("perf-prof-triggers".to_owned()).spawn(body).context("--trigger")?;
+        let thread = own_threads::spawn("perf-prof-triggers", body).context("--trigger")?;
         let opened = told.recv().unwrap_or_else(|_| Err(anyhow!("its thread ended")));
         opened.context("--trigger")?;
         Ok(Triggers { end, start, thread: Some(thread) })

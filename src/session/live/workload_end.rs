@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof_system::{output, own_threads::OwnThread, signals, workload::Workload};
+use perf_prof_system::{output, own_threads, workload::Workload};
 
 /// Waits up to half a second for the command to exit. If `signal` is set, first sends this signal to the command.
 /// Returns the exit status of the command, or 128 plus the signal number if a signal killed the command. Returns `None`
@@ -41,11 +41,9 @@ pub fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
 /// run, and no other code waits for the command.
 fn reap_later(mut workload: Workload) {
     let wait = move || {
-        signals::block_in_this_thread();
-        let _own = OwnThread::enter();
         // An error means that the program has already waited for the command.
         let _ = workload.wait();
     };
     // If the thread cannot be started, the command stays a zombie until the program ends.
-    let _ = thread::Builder::new().name("perf_prof".into()).spawn(wait);
+    let _ = own_threads::spawn("perf_prof", wait);
 }

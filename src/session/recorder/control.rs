@@ -10,14 +10,13 @@ use std::{
         unix::fs::{FileTypeExt, OpenOptionsExt},
     },
     path::Path,
-    thread,
 };
 
 use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, Sender};
 use perf_prof_capture::Capture;
 use perf_prof_format::{record::Source, spec::Control as ControlSpec};
-use perf_prof_system::{epoll::Epoll, eventfd, file, output, signals};
+use perf_prof_system::{epoll::Epoll, eventfd, file, output, own_threads};
 
 /// All commands, by their names.
 const KNOWN: [(&str, Command); 5] = [
@@ -97,7 +96,7 @@ impl Control {
             .context("--control: cannot wait for commands; use a named pipe, not a regular file")?;
         let (sender, commands) = crossbeam_channel::unbounded();
         let listen = move || listen(control, epoll, &sender, wake);
-        thread::Builder::new().name("perf-prof-control".to_owned()).spawn(listen).context("--control")?;
+        own_threads::spawn("perf-prof-control", listen).context("--control")?;
         Ok(Control { commands, ack })
     }
 
@@ -117,7 +116,6 @@ impl Control {
 
 /// Reads commands until the other side closes the file, or the recording ends.
 fn listen(mut control: File, epoll: Epoll, commands: &Sender<Command>, wake: RawFd) {
-    signals::block_in_this_thread();
     let (mut ready, mut lines, mut piece) = (Vec::new(), Vec::new(), [0; 256]);
     while epoll.wait(None, &mut ready).is_ok() {
         match control.read(&mut piece) {

@@ -1,6 +1,6 @@
 //! A session of live events: opens the events, delivers them to a sink, and records them if requested.
 
-use std::{os::fd::RawFd, path::PathBuf, sync::Arc, thread};
+use std::{os::fd::RawFd, path::PathBuf, sync::Arc};
 
 use anyhow::Result;
 use perf_prof_capture::{Capture, CaptureError, EventRequest, Mappings};
@@ -20,9 +20,8 @@ use perf_prof_system::{
     cgroup,
     clock::{self, Calibration},
     close_in_child::ClosingHeldOff,
-    own_threads::OwnThread,
-    perf,
-    signals::{self, Signals},
+    own_threads, perf,
+    signals::Signals,
     topology::hostname,
     tracefs::Tracefs,
     workload::Workload,
@@ -483,10 +482,8 @@ fn note_existing(plan: &RunPlan, context: &Arc<Context>) {
 fn read_tasks(context: &Arc<Context>, read: fn(&Context)) {
     let context = context.clone();
     let body = move || {
-        signals::block_in_this_thread();
-        let _own = OwnThread::enter();
         read(&context);
     };
     // If the thread cannot be started, each name is looked up when it is needed.
-    let _ = thread::Builder::new().name("tasks".into()).spawn(body);
+    let _ = own_threads::spawn("tasks", body);
 }

@@ -10,11 +10,11 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, channel},
     },
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use perf_prof_system::{own_threads::OwnThread, process_memory, signals};
+use perf_prof_system::{own_threads, process_memory};
 
 use super::{
     Function, Memory, Unnamed,
@@ -105,7 +105,7 @@ impl Reader {
     pub fn busy() -> (Reader, Vec<Sender<()>>) {
         let waiting = || {
             let (end, ends) = channel();
-            (thread::spawn(move || _ = ends.recv()), end)
+            (std::thread::spawn(move || _ = ends.recv()), end)
         };
         let (given_up, ends) = (0..MOST_GIVEN_UP).map(|_| waiting()).unzip();
         (Reader { thread: None, given_up }, ends)
@@ -117,12 +117,10 @@ impl ReaderThread {
         let (requests, requested) = channel();
         let (answer, answers) = channel();
         let body = move || {
-            signals::block_in_this_thread();
-            let _own = OwnThread::enter();
             // The thread ends when the receiver of the answers has been dropped.
             let _ = requested.into_iter().try_for_each(|request| answer.send(read(request)));
         };
-        let handle = thread::Builder::new().name("perf-prof-names".to_owned()).spawn(body).ok()?;
+        let handle = own_threads::spawn("perf-prof-names", body).ok()?;
         Some(ReaderThread { of, requests, answers, handle })
     }
 }

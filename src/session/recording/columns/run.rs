@@ -14,7 +14,7 @@ use perf_prof_events::{
     event::{Context, Stats},
 };
 use perf_prof_recordings::PerfDataError;
-use perf_prof_system::{mutex::Mutex, output, own_threads::OwnThread, signals};
+use perf_prof_system::{mutex::Mutex, output, own_threads};
 
 use super::{
     decode::Decoder,
@@ -141,8 +141,6 @@ impl ColumnRun {
 
 fn start_thread(decoder: Arc<Decoder>) -> io::Result<JoinHandle<()>> {
     let body = move || {
-        signals::block_in_this_thread();
-        let _own = OwnThread::enter();
         while let Some(part) = decoder.to.begin() {
             let end = panic::catch_unwind(AssertUnwindSafe(|| decoder.decode(part)));
             match end.unwrap_or_else(|panic| Err(PartError::Panic(text(&*panic)))) {
@@ -155,7 +153,7 @@ fn start_thread(decoder: Arc<Decoder>) -> io::Result<JoinHandle<()>> {
             }
         }
     };
-    thread::Builder::new().name("perf_prof".into()).spawn(body)
+    own_threads::spawn("perf_prof", body)
 }
 
 /// Returns the message of a panic.
