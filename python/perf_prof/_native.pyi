@@ -533,8 +533,10 @@ class Top:
     def most_common(self, n: int | None = None) -> list[tuple[Any, int]]:
         """Returns the (event, value) pairs of the n events with the largest values, the largest first. Without n, returns all
         pairs. With keep, a pair has the kept values instead of the event."""
-    def print(self) -> None:
-        """Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table."""
+    def print(self, top: int | None = None) -> None:
+        """Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table. top is
+        the number of events, without it all.
+        """
     @property
     def without_room(self) -> int:
         """How many events had no room in memory (--buffer), although fewer than n are kept. They have the smallest values."""

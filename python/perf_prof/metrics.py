@@ -261,5 +261,5 @@ def serve_script(namespace: Mapping[str, Any], listen: str) -> Server:
     """Serves the aggregators of a script that `perf-prof serve` runs."""
     tables = find_tables(namespace)
     if not tables:
-        raise ValueError("the script has no aggregator among its globals, such as runs = sched__sched_wakeup = Count('comm')")
+        raise ValueError("the script has no Count, Sum, Hist or Stacks among its globals, such as runs = sched__sched_wakeup = Count('comm')")
     return Server(Metrics(tables), parse_address(listen))

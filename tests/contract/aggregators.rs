@@ -65,6 +65,9 @@ def __exit__():
     again.clear()
     print(len(again), again.total, bool(again))
     few.print(top=2)
+    pids = Top(2, 'pid', keep='pid')
+    for event in kept: pids(event)
+    pids.print(top=1)
 ";
     prints(
         counting(text),
@@ -79,6 +82,8 @@ def __exit__():
               1      1  33.3%
               2      1  33.3%
             (1 more key, 1 together)
+            pid  pid
+             40   40
         "#]],
     );
 }
@@ -308,7 +313,7 @@ fn names_that_an_event_does_not_have_are_found_at_the_start() {
     refused(
         &handler("Stacks()"),
         expect![[r#"
-        perf-prof: DIR/s.py: syscalls__sys_enter_getpgid: syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write syscalls:sys_enter_getpgid/stack/; a recording must be made with one of them
+        perf-prof: DIR/s.py: syscalls__sys_enter_getpgid: syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write syscalls:sys_enter_getpgid//stack/; a recording must be made with one of them
     "#]],
     );
     refused(

@@ -225,7 +225,7 @@ fn what_cannot_be_served_is_refused() {
         assert!(!output.status.success() && said(&output).contains(expected), "{}", said(&output));
     };
     let counts = "from perf_prof import Count\nx = syscalls__sys_enter_getppid = Count()\n";
-    check("def __sample__(event): pass\n", &[CALLS], "the script has no aggregator among its globals");
+    check("def __sample__(event): pass\n", &[CALLS], "the script has no Count, Sum, Hist or Stacks among its globals");
     check(counts, &[CALLS, "--listen", "nowhere"], "cannot serve metrics at nowhere: 'nowhere' is no address");
     check(counts, &[], "no event selected");
     check(counts, &[CALLS, "--input", "perf.data"], "--listen cannot be combined with --input or `help`: it serves");

@@ -313,7 +313,7 @@ fn keys_that_are_call_chains_are_recorded_without_another_option() {
     let path = super::recording(&folder);
     let output = perf_prof(&["top", "--by", "stack", "--input"]).arg(&path).output().unwrap();
     let message = "syscalls:sys_enter_getpgid has no call chains for `stack`: use -g, or write \
-                   syscalls:sys_enter_getpgid/stack/; a recording must be made with one of them";
+                   syscalls:sys_enter_getpgid//stack/; a recording must be made with one of them";
     assert_eq!((output.status.code(), said(&output)), (Some(1), format!("perf-prof: {message}\n")));
 }
 

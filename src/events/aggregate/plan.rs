@@ -48,7 +48,7 @@ pub enum PlanError {
     },
     /// The samples have no call chain.
     #[error(
-        "{event} has no call chains for `{name}`: use -g, or write {event}/stack/; a recording must be \
+        "{event} has no call chains for `{name}`: use -g, or write {event}//stack/; a recording must be \
              made with one of them"
     )]
     NoCallchain {

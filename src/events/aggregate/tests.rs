@@ -289,7 +289,7 @@ fn names_that_an_event_does_not_have() {
         .assert_eq(&errors(definition(&[], Some("nothing"))));
     expect!["`comm` of s:made cannot be added up: it is text, not a number"]
         .assert_eq(&errors(definition(&[], Some("comm"))));
-    expect!["s:made has no call chains for `_stack`: use -g, or write s:made/stack/; a recording must be made with one of them"]
+    expect!["s:made has no call chains for `_stack`: use -g, or write s:made//stack/; a recording must be made with one of them"]
         .assert_eq(&errors(definition(&["_stack"], None)));
     let filter = |text: &str| errors(Definition { filter: Some(text.into()), ..definition(&[], None) });
     expect![[r#"where="byte == 1": the event has no field `byte`; did you mean `bytes`?"#]]

@@ -53,7 +53,7 @@ pub enum PlanError {
         similar: Vec<String>,
     },
     /// No event has call chains.
-    #[error("no event has call chains for `{name}`: record with -g, or write EVENT/stack/")]
+    #[error("no event has call chains for `{name}`: record with -g, or write EVENT//stack/")]
     NoCallchain {
         /// The name.
         name: String,

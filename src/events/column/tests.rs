@@ -355,7 +355,7 @@ fn names_that_no_event_has_are_errors() {
     };
     assert_eq!(error(&["is_onn"]), "no event has a field or member `is_onn`; did you mean `is_on`?");
     assert_eq!(error(&["size", "size"]), "the column `size` is named twice");
-    assert_eq!(error(&["_stack"]), "no event has call chains for `_stack`: record with -g, or write EVENT/stack/");
+    assert_eq!(error(&["_stack"]), "no event has call chains for `_stack`: record with -g, or write EVENT//stack/");
     assert_eq!(error(&["size_raw"]), "no event has a field or member `size_raw`");
 }
 

@@ -1,6 +1,6 @@
 //! Why events other than tracepoints cannot be used. Each message names the problem, the event, and the way out.
 
-use perf_prof_format::spec::{CpuSetError, did_you_mean_aside};
+use perf_prof_format::spec::{CpuSetError, attribute_meant_by, did_you_mean_aside};
 use perf_prof_system::CallError;
 
 /// Why an event other than a tracepoint cannot be used.
@@ -29,7 +29,10 @@ pub enum SourceError {
         instead: String,
     },
     /// The event does not accept this term.
-    #[error("{event}: unknown term `{term}`{}; it accepts {}", did_you_mean_aside(near), known.join(", "))]
+    #[error(
+        "{event}: unknown term `{term}`{}; it accepts {}{}", did_you_mean_aside(near), known.join(", "),
+        attributes_come_after(event, term)
+    )]
     Term {
         /// The name of the event or its PMU.
         event: String,
@@ -63,7 +66,10 @@ pub enum SourceError {
         known: String,
     },
     /// The built-in source does not have this option.
-    #[error("{source_name}: unknown option `{option}`; the options are {known}")]
+    #[error(
+        "{source_name}: unknown option `{option}`; the options are {known}{}",
+        attributes_come_after(source_name, option)
+    )]
     Option {
         /// The name of the source.
         source_name: String,
@@ -108,4 +114,10 @@ pub enum SourceError {
     /// The files of a PMU could not be read.
     #[error(transparent)]
     Call(#[from] CallError),
+}
+
+/// Says where attributes belong, if the name is an attribute. Empty otherwise.
+fn attributes_come_after(event: &str, name: &str) -> String {
+    let place = |attribute| format!("\nattributes come after another slash: {event}//{attribute}/");
+    attribute_meant_by(name).map_or(String::new(), place)
 }

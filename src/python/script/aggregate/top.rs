@@ -223,16 +223,19 @@ impl Top {
         PyList::new(py, pairs.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table.
-    fn print(&self, py: Python<'_>) -> PyResult<()> {
-        let keep = self.keep();
+    /// Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table. top is
+    /// the number of events, without it all.
+    #[pyo3(signature = (top=None))]
+    fn print(&self, py: Python<'_>, top: Option<usize>) -> PyResult<()> {
+        let (keep, mut entries) = (self.keep(), self.entries());
+        entries.truncate(top.unwrap_or(usize::MAX));
         let print = py.import("builtins")?.getattr("print")?;
         if keep.is_empty() {
-            self.items(py)?.iter().try_for_each(|event| event.call_method0("print").map(|_| ()))?;
+            entries.iter().try_for_each(|entry| item(py, &entry.kept)?.call_method0("print").map(|_| ()))?;
             return self.notes().into_iter().try_for_each(|note| print.call1((note,)).map(|_| ()));
         }
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
-        print.call1((table(&keep, &value, &self.entries(), self.notes()).text(),))?;
+        print.call1((table(&keep, &value, &entries, self.notes()).text(),))?;
         Ok(())
     }
 
