@@ -21,6 +21,7 @@ use super::{
     in_order::InOrder,
     late_rings::{FirstCopy, LateRing, late_rings},
     pieces::{Copies, Part, PartEnd, Pieces},
+    rings,
     trigger_event::{self, Trigger},
 };
 use crate::recorder::{Destination, MadeEvent, OffTimes, RecordingWriter, Subject, Summary};
@@ -360,8 +361,11 @@ impl Dump {
     /// `can_set_size` is whether `-m` is the size of these rings.
     pub fn shortfall(&self, can_set_size: bool) -> String {
         let Some((before, bytes)) = self.short else { return String::new() };
-        let larger = bytes.next_power_of_two().saturating_mul(2).max(1 << 20) >> 20;
-        let way_out = if can_set_size { format!("-m {larger}M holds more") } else { "use fewer events".to_owned() };
+        let kept = Duration::from_nanos(self.trigger.time.saturating_sub(self.complete_from));
+        let way_out = match rings::size_that_holds(before, (bytes, kept)).filter(|_| can_set_size) {
+            Some(size) => format!("-m {}M would hold them", size >> 20),
+            None => "use fewer events".to_owned(),
+        };
         format!("; of {:.1} s asked: the rings held no more; {way_out}", before.as_secs_f64())
     }
 

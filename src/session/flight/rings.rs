@@ -155,16 +155,28 @@ fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture)
     resized
 }
 
+/// The largest size of a ring that is recommended, in bytes.
+const LARGEST_ADVICE: u64 = 1 << 30;
+
+/// Returns the size of a ring, as `-m` takes it, that holds the time `before` at a rate at which `bytes` held `kept`. `None`
+/// if it would be too large.
+pub fn size_that_holds(before: Duration, (bytes, kept): (u64, Duration)) -> Option<u64> {
+    let times = before.as_secs_f64() / kept.as_secs_f64().max(f64::MIN_POSITIVE);
+    let needed = (bytes as f64 * times.max(1.0) * HEADROOM) as u64;
+    needed.max(1 << 20).checked_next_power_of_two().filter(|size| *size <= LARGEST_ADVICE)
+}
+
 /// Prints how many bytes of events the rings keep, and the folder of the dumps, if they have one.
 pub fn say_sizes(sizes: &[usize], folder: Option<&DumpFolder>) {
     let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
     let rings = output::counted(count as u64, "ring keeps", "rings keep");
+    let in_all = if count > 1 { " in all" } else { "" };
     let kept = recorder::bytes(total as u64);
     // `-o NAME` without a slash is a file in the working directory if there is no such folder. So the message shows the
     // whole path.
     let absolute = |folder: &DumpFolder| path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
     let place = folder.map(|folder| format!("; dumps go into the folder '{}'", absolute(folder).display()));
-    output::say(format_args!("{rings} the newest {kept} of events{}", place.unwrap_or_default()));
+    output::say(format_args!("{rings} the newest {kept} of events{in_all}{}", place.unwrap_or_default()));
 }
 
 /// Prints a message if the rings keep less than the time `before`.
@@ -186,6 +198,17 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
+
+    #[test]
+    fn the_advised_size_holds_the_time_that_was_asked() {
+        let advised =
+            |seconds, bytes, kept| size_that_holds(Duration::from_secs(seconds), (bytes, Duration::from_millis(kept)));
+        assert_eq!(advised(2, 64 << 10, 20), Some(16 * MIB as u64));
+        assert_eq!(
+            (advised(2, 64 << 10, 1990), advised(10, 64 << 20, 1), advised(1, 1, 0)),
+            (Some(MIB as u64), None, None)
+        );
+    }
 
     #[test]
     fn rings_hold_the_time_before_a_trigger_within_the_memory() {
