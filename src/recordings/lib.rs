@@ -14,7 +14,7 @@
 //! * which records of a recording are selected: `select.rs`
 //! * the order of records: `order/merge.rs` (files), `order/sequential/mod.rs` (pipes and zstd); times in which a ring
 //!   was losing events: `order/gaps.rs`
-//! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the index that `perf-prof record` stores:
+//! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`, `index/damage.rs`; the index that `perf-prof record` stores:
 //!   `write/block_index.rs` (how it is made), `index/trailer.rs` (its bytes, and the hardware queues of block devices)
 //! * where `--jobs` divides a recording: `index/shards.rs`
 //! * whose recordings are read, and how much memory this may take: `limits.rs`; the memory is checked in

@@ -335,8 +335,11 @@ impl<'a> Source<'a> {
                 failed |= !checksums.plain(record);
             } else {
                 skip = payload(record);
-                failed |= !checksums.plain(record);
-                seen.add(record);
+                // Where a compressed record should be, a record may be this one, with wrong bits in its type.
+                match checksums.plain(record) {
+                    true => seen.add(record),
+                    false => failed = true,
+                }
                 if unpacker.left() != 0 {
                     // A decompressed record is incomplete here, and a plain record comes before its rest. So the
                     // records cannot be divided into runs.

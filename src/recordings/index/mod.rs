@@ -3,6 +3,7 @@
 
 pub mod blocks;
 pub mod compressed;
+mod damage;
 pub mod shards;
 pub mod side_band;
 pub mod trailer;

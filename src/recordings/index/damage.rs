@@ -1,0 +1,54 @@
+//! Finds since when records are missing if a section has damaged bytes and no rounds.
+
+use perf_prof_format::record::RECORD_HEADER;
+
+use crate::format::{bytes::ByteOrder, layouts::Layouts, swap};
+
+/// The number of records before the damage that may be wrong.
+const DOUBTED: usize = 16;
+
+/// Returns a time before all missing records. `bytes` is the last block of records before the damage, and `before` the time
+/// of the last record before this block.
+///
+/// If bytes are missing in the file, the last records may be made of what is left. They look like records, but their times
+/// can be any number. So the earliest time of the last records is taken.
+pub(super) fn time_before_damage(bytes: &mut [u8], before: u64, order: ByteOrder, layouts: &Layouts) -> u64 {
+    let (mut at, mut times) = (0, vec![before]);
+    while let size @ RECORD_HEADER.. = swap::record_size(&bytes[at..], order)
+        && let Some(record) = bytes.get_mut(at..at + size)
+    {
+        swap::record(record, order, layouts);
+        times.extend(layouts.time(record));
+        at += size;
+    }
+    times.iter().rev().take(DOUBTED).copied().min().unwrap_or(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::{
+        abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_TIME},
+        record::SampleFormat,
+    };
+
+    use super::*;
+    use crate::{Attr, AttrIds};
+
+    fn sample(time: u64) -> Vec<u8> {
+        [&PERF_RECORD_SAMPLE.to_ne_bytes()[..], &[0, 0, 16, 0], &time.to_ne_bytes()].concat()
+    }
+
+    /// The last record before the damage had a time after the end of the recording, so nothing seemed to be missing.
+    #[test]
+    fn a_time_that_is_made_of_other_bytes_does_not_hide_what_is_missing() {
+        let format = SampleFormat { sample_type: PERF_SAMPLE_TIME, ..SampleFormat::default() };
+        let layouts = Layouts::new(&[AttrIds { attr: Attr { format, ..Attr::default() }, ids: Vec::new() }]);
+        let since = |times: &[u64], before| {
+            let mut bytes: Vec<u8> = times.iter().flat_map(|time| sample(*time)).chain([1, 2, 3]).collect();
+            time_before_damage(&mut bytes, before, ByteOrder::Native, &layouts)
+        };
+        let times: Vec<u64> = (100..200).collect();
+        assert_eq!(since(&[&times[..], &[1 << 40]].concat(), 99), 185);
+        assert_eq!((since(&times, 99), since(&[1 << 40], 99), since(&[], 7)), (184, 99, 7));
+    }
+}
