@@ -120,7 +120,7 @@ class PerfEvent:
         """process id (int), -1 while the task exits"""
     @property
     def _tid(self) -> int:
-        """thread id (int)"""
+        """thread id (int), -1 while the thread exits"""
     @property
     def _time(self) -> int:
         """time of the perf clock in ns; for latencies (int)"""

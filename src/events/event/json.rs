@@ -15,8 +15,7 @@ use super::{Context, Format, Frame, Origin, Sample, SpanPart, cgroup_text, frame
 
 /// Appends the object and a line break. `name` is the event's name.
 pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
-    let (pid, _) = sample.pid_tid();
-    let (tid, time) = (sample.task(), sample.time());
+    let ((pid, tid), time) = (sample.pid_tid(), sample.time());
     out.extend_from_slice(b"{\"_event\":");
     text(name, out);
     member("_time", out);
@@ -33,7 +32,7 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
     member("_tid", out);
     number(tid, out);
     member("_comm", out);
-    match context.comm(tid, time) {
+    match context.comm(sample.task(), time) {
         Some(comm) => text(&utf8(&comm), out),
         None => out.extend_from_slice(b"null"),
     }
@@ -199,7 +198,38 @@ fn object(object: &Json, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use perf_prof_format::{
+        abi::{PERF_SAMPLE_RAW, PERF_SAMPLE_TID},
+        record::SampleLayout,
+        tracefs::{EventFormat, NoKernel},
+    };
+
     use super::*;
+    use crate::event::EventType;
+
+    /// The kernel has removed the ids of an exiting thread. All outputs have the ids of the record.
+    #[test]
+    fn an_exiting_thread_has_the_ids_of_its_sample() {
+        let format = EventFormat::parse(
+            "s",
+            "name: e\nID: 1\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n",
+        );
+        let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_RAW, 0);
+        let format = Format::Tracepoint(Arc::new(format.unwrap()));
+        let event = EventType { alias: None, format, layout, max_stack: None };
+        let record =
+            [&[9, 0, 0, 0, 0, 0, 28, 0][..], &[0xff; 8], &8u32.to_ne_bytes(), &[1, 0, 0, 0, 7, 0, 0, 0]].concat();
+        let mut out = Vec::new();
+        write_json("s:e", &Sample { event: &event, record: &record }, &Context::new(Box::new(NoKernel), 0), &mut out);
+        let line: Json = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            (&line["_pid"], &line["_tid"], &line["common_pid"]),
+            (&json!(-1), &json!(-1), &Json::Null),
+            "{line}"
+        );
+    }
 
     #[test]
     fn names_of_numbers() {

@@ -220,6 +220,16 @@ impl<D> Symbolizer<D> {
         self.resolve(pid, address, time, kind)
     }
 
+    /// Returns the build id of the file that a process had at an address. Unlike [`Symbolizer::user`], counts no frame
+    /// without a name.
+    pub fn build_id(&mut self, pid: u32, address: u64, time: u64) -> Option<Arc<[u8]>> {
+        let MappingAt { mapping, .. } = self.processes.locate(pid, address, time).ok()?;
+        match self.objects.object_id(pid, &mapping) {
+            Ok(id) => self.objects.with_object(id, |object, _| object.build_id().cloned())?,
+            Err(_) => self.objects.recorded_build_id(&mapping),
+        }
+    }
+
     /// Returns the source file and line of an address, or the reason why they are not known. The result does not depend
     /// on `Options::inline` and `Options::srcline`.
     pub fn srcline(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Result<(Arc<str>, u32), Reason> {

@@ -14,7 +14,7 @@ use perf_prof_events::{
 };
 use perf_prof_recordings::AttrFlag;
 use perf_prof_session::spine::ChosenRecording;
-use perf_prof_symbols::symbol::{AddressKind, Inline, Options, Srcline};
+use perf_prof_symbols::symbol::{Inline, Options, Srcline};
 use perf_prof_system::budget::Budget;
 
 use super::{period::PeriodUnit, script_text::names, task_names::TaskNames};
@@ -109,9 +109,9 @@ impl SampledProfile {
         let build_id = match own.origin {
             Origin::Python { .. } => None,
             Origin::Kernel => context.kernel.build_id(&own.dso),
-            Origin::User { pid } | Origin::Inlined { pid } => context.with_symbols(|symbols| {
-                symbols.user(pid as u32, own.addr, sample.time(), AddressKind::Instruction).build_id.clone()
-            }),
+            Origin::User { pid } | Origin::Inlined { pid } => {
+                context.with_symbols(|symbols| symbols.build_id(pid as u32, own.addr, sample.time()))
+            }
         };
         let mapping = self.profile.mapping(&own.dso, build_id.as_deref().unwrap_or_default());
         let named = frames.iter().filter(|frame| *frame.symbol != *UNKNOWN);

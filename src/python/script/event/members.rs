@@ -21,7 +21,7 @@ use super::{
 pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     const DOCS: [&str; 10] = [
         "process id (int), -1 while the task exits",
-        "thread id (int)",
+        "thread id (int), -1 while the thread exits",
         "time of the perf clock in ns; for latencies (int)",
         "CPU (int)",
         "sample period (int)",

@@ -95,7 +95,8 @@ impl Exporter for CsvTable<'_> {
             self.to.write_record(std::mem::take(&mut self.head)).map_err(io_error)?;
         }
         self.line.iter_mut().for_each(String::clear);
-        let Row { name, time, cpu, pid, tid, comm } = Row::of(sample, context);
+        let Row { name, time, cpu, pid, comm, .. } = Row::of(sample, context);
+        let (_, tid) = sample.pid_tid();
         let comm = self.texts.cell(comm.unwrap_or_default());
         let first = [name, time.to_string(), cpu.to_string(), pid.to_string(), tid.to_string(), comm];
         let cgroup = || cgroup_text(sample, context).map(|path| String::from_utf8_lossy(&path).into_owned());
@@ -146,6 +147,7 @@ pub struct Row {
     pub time: u64,
     pub cpu: u32,
     pub pid: i32,
+    /// The thread, also if it is exiting and the sample has the id -1.
     pub tid: i32,
     pub comm: Option<String>,
 }
