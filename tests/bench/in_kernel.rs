@@ -5,6 +5,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -264,12 +265,28 @@ fn once(call: Call, tracer: Tracer, calls: u64) -> (u64, u64) {
     let tracing = start(tracer);
     drop(generator.stdin.take());
     let program = reap_ns(generator);
-    let own = tracing.map_or(0, |(child, _output)| {
-        // SAFETY: the child has not been waited for, so the id is still its own.
-        unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-        reap_ns(child)
-    });
+    let own = tracing.map_or(0, |(child, _output)| interrupt(child));
     (program, own)
+}
+
+/// Interrupts a tracer, and returns its CPU time in ns. bpftrace can miss a signal that comes early on a busy machine.
+fn interrupt(child: Child) -> u64 {
+    let pid = child.id() as i32;
+    let (end, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            loop {
+                // SAFETY: the child has not been waited for, so the id is still its own.
+                unsafe { libc::kill(pid, libc::SIGINT) };
+                if ended.recv_timeout(Duration::from_secs(10)) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        });
+        let own = reap_ns(child);
+        drop(end);
+        own
+    })
 }
 
 /// Starts a tracer, and waits until it traces. Its output is a pipe that has to stay open.
