@@ -266,14 +266,20 @@ impl Frame {
         self.y(self.rows.0) + self.row
     }
 
-    /// Returns the labels of the axis of values: each power of ten within the rows, with its vertical position in pixels.
+    /// Returns the labels of the axis of values, with their vertical positions in pixels: each power of ten within the
+    /// rows, and if there are few of them, also twice and five times as much.
     fn values(&self, unit: &str) -> Vec<(f64, String)> {
-        let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
-        let shown = powers.filter(|&power| lowest(self.rows.0) <= power && power <= highest(self.rows.1));
-        let labelled = shown.map(|power| {
-            let row = row_of(power);
-            let inside = (power - lowest(row)) as f64 / (highest(row) - lowest(row) + 1) as f64;
-            (self.y(row) + self.row * (1.0 - inside), amount(power, unit))
+        const FEW: usize = 3;
+        let powers = || std::iter::successors(Some(1u64), |power| power.checked_mul(10));
+        let within = |factors: &[u64]| -> Vec<u64> {
+            let values = powers().flat_map(|power| factors.iter().filter_map(move |factor| power.checked_mul(*factor)));
+            values.filter(|&value| lowest(self.rows.0) <= value && value <= highest(self.rows.1)).collect()
+        };
+        let shown = Some(within(&[1])).filter(|powers| powers.len() >= FEW).unwrap_or_else(|| within(&[1, 2, 5]));
+        let labelled = shown.into_iter().map(|value| {
+            let row = row_of(value);
+            let inside = (value - lowest(row)) as f64 / (highest(row) - lowest(row) + 1) as f64;
+            (self.y(row) + self.row * (1.0 - inside), amount(value, unit))
         });
         labelled.collect()
     }
@@ -389,7 +395,11 @@ mod tests {
             of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown
             partial: 5 events were lost; an empty place may have had values
             1 us
+            2 us
+            5 us
             10 us
+            20 us
+            50 us
             0
             500 ms
             1 s
