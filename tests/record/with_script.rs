@@ -316,8 +316,13 @@ fn the_recording_holds_exactly_the_delivered_events() {
             let run = with_calls_of(5000, &options, &[environment]);
             assert_eq!(run.status, status, "{options:?} {}", run.said);
             assert_eq!(samples(&run.live).len(), 1234);
-            let (live, replayed) = (samples(&run.live), samples(&run.replayed));
-            assert!(live == replayed[..1234.min(replayed.len())] && replayed.len() == 1234, "{options:?}");
+            let (mut live, mut replayed) = (samples(&run.live), samples(&run.replayed));
+            if order.is_empty() {
+                // The generator can go to another CPU, whose ring is read first.
+                live.sort_unstable();
+                replayed.sort_unstable();
+            }
+            assert!(live == replayed && replayed.len() == 1234, "{options:?}");
             assert_eq!(run.perfs_samples(), 1234);
         }
     }

@@ -15,7 +15,7 @@ use perf_prof_format::{
 };
 use perf_prof_system::own_threads;
 
-use super::{damage::time_before_damage, side_band::SideBand};
+use super::side_band::SideBand;
 use crate::{
     error::PerfDataError,
     format::{bytes::ByteOrder, first_records::inner_tracing_data, header::Section, layouts::Layouts, swap},
@@ -312,7 +312,7 @@ pub(crate) struct IndexInput<'a> {
 }
 
 impl IndexInput<'_> {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, PerfDataError> {
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, PerfDataError> {
         self.input.read_at(buffer, offset).map_err(|error| PerfDataError::io(self.name, error))
     }
 
@@ -357,9 +357,7 @@ impl IndexInput<'_> {
                 }
             };
             warnings.push(format!("{}: {why}", self.name));
-            let last = found.blocks.last().copied().unwrap_or_default();
-            let filled = self.read(&mut buffer[..last.size as usize], last.offset)?;
-            let before = time_before_damage(&mut buffer[..filled], last.before, self.order, self.layouts);
+            before = self.before_damage(found.blocks.last(), offset, before)?;
             return Ok(Some((found, SectionEnd { before, rounds, is_whole: false })));
         }
         Ok(Some((found, SectionEnd { before, rounds, is_whole: true })))

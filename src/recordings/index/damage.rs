@@ -2,17 +2,46 @@
 
 use perf_prof_format::record::RECORD_HEADER;
 
-use crate::format::{bytes::ByteOrder, layouts::Layouts, swap};
+use super::blocks::{Block, IndexInput};
+use crate::{
+    error::PerfDataError,
+    format::{bytes::ByteOrder, layouts::Layouts, swap},
+    select::is_impossible,
+};
+
+/// The number of zeros that are not part of a record: a smaller number is often between other values.
+const ZEROS: usize = 64;
 
 /// The number of records before the damage that may be wrong.
 const DOUBTED: usize = 16;
+
+impl IndexInput<'_> {
+    /// Returns since when records are missing if bytes at `offset` are damaged. `last` is the block before them, and `before`
+    /// the time of its last record.
+    pub(super) fn before_damage(&self, last: Option<&Block>, offset: u64, before: u64) -> Result<u64, PerfDataError> {
+        let mut next = [0; ZEROS];
+        let filled = self.read(&mut next, offset)?;
+        let Some(last) = last.filter(|_| are_of_another_place(&next[..filled], self.order)) else { return Ok(before) };
+        let mut bytes = vec![0; last.size as usize];
+        let filled = self.read(&mut bytes, last.offset)?;
+        Ok(time_before_damage(&mut bytes[..filled], last.before, self.order, self.layouts))
+    }
+}
+
+/// Returns whether the bytes after the last record come from another place of the file: they are neither zeros, nor the
+/// beginning of a record whose rest is missing.
+fn are_of_another_place(next: &[u8], order: ByteOrder) -> bool {
+    let Some(kind) = next.first_chunk().filter(|_| next.len() >= RECORD_HEADER) else { return false };
+    let begins_record = swap::record_size(next, order) >= RECORD_HEADER && !is_impossible(order.u32(*kind));
+    !begins_record && next.iter().any(|byte| *byte != 0)
+}
 
 /// Returns a time before all missing records. `bytes` is the last block of records before the damage, and `before` the time
 /// of the last record before this block.
 ///
 /// If bytes are missing in the file, the last records may be made of what is left. They look like records, but their times
 /// can be any number. So the earliest time of the last records is taken.
-pub(super) fn time_before_damage(bytes: &mut [u8], before: u64, order: ByteOrder, layouts: &Layouts) -> u64 {
+fn time_before_damage(bytes: &mut [u8], before: u64, order: ByteOrder, layouts: &Layouts) -> u64 {
     let (mut at, mut times) = (0, vec![before]);
     while let size @ RECORD_HEADER.. = swap::record_size(&bytes[at..], order)
         && let Some(record) = bytes.get_mut(at..at + size)
@@ -50,5 +79,13 @@ mod tests {
         let times: Vec<u64> = (100..200).collect();
         assert_eq!(since(&[&times[..], &[1 << 40]].concat(), 99), 185);
         assert_eq!((since(&times, 99), since(&[1 << 40], 99), since(&[], 7)), (184, 99, 7));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_zero_is_at_its_place() {
+        let bytes = sample(5);
+        let moved = |bytes: &[u8]| are_of_another_place(bytes, ByteOrder::Native);
+        assert!(!moved(&bytes[..8]) && !moved(&[0; 8]) && !moved(&[7; 5]) && !moved(&[]));
+        assert!(moved(&[&[0; 20][..], &[1]].concat()) && moved(&[7; 8]) && moved(&bytes[4..]) && moved(&bytes[3..]));
     }
 }
