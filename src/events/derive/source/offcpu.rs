@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::{
         derive::source::made::{MadeEvent, MadeRun, MadeSample},
-        event::Context,
+        event::{Context, SpansOf, Targets},
     };
 
     const SWITCH: &str = "sched:sched_switch";
@@ -113,6 +113,28 @@ mod tests {
         run.spans(&[MadeSample { event: SWITCH, tid: prev as i32, cpu: 0, time, fields: &fields }]);
     }
 
+    fn recorded(selector: &str, context: Context) -> MadeRun {
+        context.note_recorded_since(1);
+        let events = [MadeEvent { name: SWITCH, fields: FIELDS, print: "\"\"" }];
+        MadeRun::start_in(context, &OFFCPU, selector, &events)
+    }
+
+    /// Task 8 leaves its CPU to tasks that come for the first time. Their waits are not its own.
+    #[test]
+    fn a_wait_from_before_the_recording_is_that_of_the_task_that_comes() {
+        for (selected, before) in [(7, (1, 59)), (8, (0, 0)), (9, (1, 79))] {
+            let context = Context::new(Box::new(NoKernel), 0)
+                .with_targets(Some(Targets::recorded(&[], &[selected])), SpansOf::SelectedTasks);
+            let mut run = recorded("offcpu", context);
+            [7, 8, 9].into_iter().for_each(|task| run.belongs(task, task));
+            for (time, prev, next) in [(60, 8, 7), (70, 7, 8), (80, 8, 9)] {
+                switch(&mut run, time, prev, next);
+            }
+            run.finish();
+            assert_eq!(run.before(), before, "{selected}");
+        }
+    }
+
     /// Task 7 exists when the recording begins, task 8 begins in it.
     #[test]
     fn a_wait_is_from_before_the_recording_if_its_task_is() {
@@ -123,10 +145,7 @@ mod tests {
             // The end does not show it.
             ("offcpu/state == \"sleeping\"/", (0, 0)),
         ] {
-            let context = Context::new(Box::new(NoKernel), 0);
-            context.note_recorded_since(1);
-            let events = [MadeEvent { name: SWITCH, fields: FIELDS, print: "\"\"" }];
-            let mut run = MadeRun::start_in(context, &OFFCPU, selector, &events);
+            let mut run = recorded(selector, Context::new(Box::new(NoKernel), 0));
             [7, 9].into_iter().for_each(|task| run.belongs(task, task));
             for (time, prev, next) in [(40, 9, 0), (50, 0, 7), (60, 7, 8), (70, 8, 7), (80, 7, 9)] {
                 switch(&mut run, time, prev, next);

@@ -364,11 +364,16 @@ impl Engine {
 
     /// Returns whether the user selected the task of a span, by its id and by its name.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
+        self.selects_thread(|| self.format.thread(samples), samples)
+    }
+
+    /// Like `selects_task`, for a span of the thread that `tid` returns.
+    fn selects_thread(&self, tid: impl FnOnce() -> i32, samples: &SpanSamples<'_>) -> bool {
         let are_all_selected = self.context.delivers_all_spans() && self.span.comms.is_empty();
         if !self.span.selects_tasks() || are_all_selected {
             return true;
         }
-        let tid = self.format.thread(samples);
+        let tid = tid();
         let is_left_out = || self.context.is_left_out(tid) && !self.format.is_interrupted(samples);
         self.context.selects_spans_of(tid) && !is_left_out() && self.selects_comm(tid, samples)
     }

@@ -78,12 +78,14 @@ impl Engine {
         }
         let duration = if is_missing { 0 } else { time.saturating_sub(self.context.recorded_since().unwrap_or(time)) };
         let samples = SpanSamples { begin: end, end: Some(end), notes: &[], key: key.numbers(), duration, ran: None };
-        let task = self.format.thread(&samples);
+        // The key names the thread. In the sample of a switch, the task that leaves is another one.
+        let task = thread as i32;
         if !has_begun(&self.format.view(&samples, None)) {
             return;
         }
         let contradicted = if is_missing { self.drop_contradicted(key, time) } else { Contradicted::Nothing };
-        let is_selected = self.delivers_spans_of(task) && self.selects_task(&samples) && self.passes(&samples);
+        let is_selected =
+            self.delivers_spans_of(task) && self.selects_thread(|| task, &samples) && self.passes(&samples);
         if !is_selected && contradicted != Contradicted::Selected {
             return;
         }
