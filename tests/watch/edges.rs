@@ -163,7 +163,7 @@ fn a_call_without_its_entry_makes_tables_partial() {
     assert_eq!((&object["partial"], &object["missing"]), (&true.into(), &1.into()), "{object}");
     let output = perf_prof(&["top", "syscall", "--input"]).arg(&path).output().unwrap();
     let lines = printed(&output);
-    let why = "1 span ended, and its begin is not in the recording";
+    let why = "1 span lacks its begin or its end in the recording";
     assert!(lines[0].starts_with("total: at least ") && lines.iter().any(|line| line.contains(why)), "{lines:?}");
     // Of other calls none is known to be missing. The filter may have left some out.
     let other = total(&path, &["syscall/name=getpgid/"]);

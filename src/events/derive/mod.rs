@@ -43,6 +43,9 @@ pub trait Derivation: Send {
     /// recording.
     fn task_exited(&mut self, _tid: i32, _time: u64) {}
 
+    /// Reports that the thread `tid` was created at `time`, in ns. May be called again, as [`Derivation::task_exited`].
+    fn task_created(&mut self, _tid: i32, _time: u64) {}
+
     /// Makes the derivation keep a record of each span that it drops because of a loss, for [`Derivation::take_missing`].
     fn keep_missing(&mut self) {}
 

@@ -302,6 +302,10 @@ impl Deliver for DerivingSink<'_> {
         self.derivations.each().for_each(|derivation| derivation.task_exited(tid, time));
     }
 
+    fn task_created(&mut self, tid: i32, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.task_created(tid, time));
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.derivations.lost(start, end);
         self.entered(|program| program.lost(start, end))
@@ -383,6 +387,10 @@ impl Deliver for Deriving<'_> {
 
     fn task_exited(&mut self, tid: i32, time: u64) {
         self.derivations.each().for_each(|derivation| derivation.task_exited(tid, time));
+    }
+
+    fn task_created(&mut self, tid: i32, time: u64) {
+        self.derivations.each().for_each(|derivation| derivation.task_created(tid, time));
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {

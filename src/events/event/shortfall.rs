@@ -43,8 +43,8 @@ pub struct Shortfall {
     pub ambiguous: u64,
     /// The number of spans that were dropped because memory was short.
     pub without_room: u64,
-    /// The number of spans, of the selected tasks, that ended and whose begins are missing in the recording.
-    pub unbegun: u64,
+    /// The number of spans, of the selected tasks, whose begins or whose ends are missing in the recording.
+    pub unpaired: u64,
     /// The number of spans that are counted although they had not ended. They lasted longer.
     pub unfinished: u64,
     /// The number of gaps of the selected tasks. A gap is an event that was not delivered, or a dropped span. Spans that
@@ -87,7 +87,7 @@ impl Shortfall {
             unseen: sum(SpanCounts::unseen),
             unended: sum(SpanCounts::unended) + overdue,
             ambiguous: sum(SpanCounts::ambiguous),
-            unbegun: sum(SpanCounts::unbegun),
+            unpaired: sum(SpanCounts::unpaired),
             without_room,
             gaps: all.gaps(),
             missing: all.missing(),
@@ -134,7 +134,7 @@ impl Shortfall {
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
             without_room: more(|of| of.without_room),
-            unbegun: more(|of| of.unbegun),
+            unpaired: more(|of| of.unpaired),
             unfinished: more(|of| of.unfinished),
             gaps: more(|of| of.gaps),
             missing: more(|of| of.missing),
@@ -230,11 +230,11 @@ impl Shortfall {
                 "spans began, and their ends were not seen",
             ));
         }
-        if self.unbegun != 0 {
+        if self.unpaired != 0 {
             reasons.push(counted(
-                self.unbegun,
-                "span ended, and its begin is not in the recording",
-                "spans ended, and their begins are not in the recording",
+                self.unpaired,
+                "span lacks its begin or its end in the recording",
+                "spans lack their begins or their ends in the recording",
             ));
         }
         if self.unfinished != 0 {

@@ -49,6 +49,12 @@ pub trait Deliver {
             inner.task_exited(tid, time);
         }
     }
+    /// Reports that the thread `tid` was created at `time`, in ns. A replay of a part of a recording also reports earlier threads.
+    fn task_created(&mut self, tid: i32, time: u64) {
+        if let Some(inner) = self.inner() {
+            inner.task_created(tid, time);
+        }
+    }
     /// Reports a span that is missing because events were lost. Called only if [`Sink::counts_missing`] returns true.
     /// `record` looks like an open span, and its duration is the longest that the span can have had.
     fn missing(&mut self, event: usize, record: &[u8]) {

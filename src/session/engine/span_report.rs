@@ -69,8 +69,8 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
             shortfall.unended
         ));
     }
-    if shortfall.unbegun != 0 {
-        lines.push(unbegun_text(shortfall.unbegun));
+    if shortfall.unpaired != 0 {
+        lines.push(unpaired_text(shortfall.unpaired));
     }
     if shortfall.ambiguous != 0 {
         lines.push(format!(
@@ -110,14 +110,14 @@ fn dropped_text(lost: u64, opened: u64, stats: &Stats) -> String {
     format!("dropped {lost} of {opened} {causes}{rest}")
 }
 
-/// Returns the line about spans whose begins are missing in a recording.
-fn unbegun_text(number: u64) -> String {
+/// Returns the line about spans whose begins or whose ends are missing in a recording.
+fn unpaired_text(number: u64) -> String {
     match number {
         1 => {
-            "1 span ended, and its begin is not in the recording: it may be damaged, or a filter left it out".to_owned()
+            "1 span lacks its begin or its end in the recording: it may be damaged, or a filter left it out".to_owned()
         }
         _ => format!(
-            "{number} spans ended, and their begins are not in the recording: it may be damaged, or a filter left them out"
+            "{number} spans lack their begins or their ends in the recording: it may be damaged, or a filter left them out"
         ),
     }
 }
@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn lines_about_spans_without_a_begin_agree_in_number_and_leave_an_unknown_time_out() {
         let lines =
-            [begun_before_text(1, 0), begun_before_text(2, 0), begun_before_text(2, 1_234_567), unbegun_text(1)];
+            [begun_before_text(1, 0), begun_before_text(2, 0), begun_before_text(2, 1_234_567), unpaired_text(1)];
         let expected = [
             "1 span ended that began before the recording: it is not counted",
             "2 spans ended that began before the recording: they are not counted",
             "2 spans ended that began before the recording: they are not counted, and lasted at least 1.234 ms together",
-            "1 span ended, and its begin is not in the recording: it may be damaged, or a filter left it out",
+            "1 span lacks its begin or its end in the recording: it may be damaged, or a filter left it out",
         ];
         assert_eq!(lines, expected);
     }

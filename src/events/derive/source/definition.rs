@@ -7,7 +7,7 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 
-use super::{STRINGS, syscall};
+use super::{STRINGS, UnseenBegin, syscall};
 use crate::{
     derive::span::{
         Action, Belongs, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule,
@@ -47,9 +47,9 @@ pub struct SourceDefinition {
     /// long. If one of them stays open for long, its end was not delivered. For example, some kernels do not deliver an end
     /// in an interrupt of an idle task.
     pub ends_soon: Option<Kind>,
-    /// If an end shows that a span began: a function that returns whether this end does. In a recording, such an end without a
-    /// begin counts as that of a span that began before, or whose begin is missing.
-    pub has_begun: Option<fn(&SpanView<'_>) -> bool>,
+    /// If ends show that spans began: a function that returns what this end says about its begin. In a recording, an end without
+    /// a begin that was reported counts as that of a span that began before, or whose begin is missing.
+    pub unseen_begin: Option<fn(&SpanView<'_>) -> UnseenBegin>,
     /// The names of the system calls from which no thread returns. Their spans, whose key is a thread and the number of a
     /// call, end with the thread and are not delivered.
     pub without_return: &'static [&'static str],
@@ -436,7 +436,7 @@ impl SourceDefinition {
         fields: &[],
         dependent: &[],
         ends_soon: None,
-        has_begun: None,
+        unseen_begin: None,
         without_return: &[],
         narrow: None,
     };

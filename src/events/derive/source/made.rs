@@ -179,6 +179,16 @@ impl MadeRun {
         self.counts.ambiguous()
     }
 
+    /// Reports that a thread was created.
+    pub fn created(&mut self, tid: i32, time: u64) {
+        self.engine.task_created(tid, time);
+    }
+
+    /// Reports that a thread exited.
+    pub fn exited(&mut self, tid: i32, time: u64) {
+        self.engine.task_exited(tid, time);
+    }
+
     /// Reports a loss.
     pub fn lost(&mut self) {
         self.engine.lost(0, 0);

@@ -18,6 +18,7 @@ mod syscall;
 mod target;
 mod task_state;
 mod tcp;
+mod unseen_begin;
 mod workqueue;
 
 use std::borrow::Cow;
@@ -31,6 +32,7 @@ use self::definition::{Field, Flag, Rule};
 pub use self::{
     definition::{Dependent, Scope, SourceDefinition},
     target::{Coverage, SourceTargetError, check_coverage, scope},
+    unseen_begin::UnseenBegin,
 };
 use super::span::SpanError;
 

@@ -1,6 +1,6 @@
 //! `offcpu`: the time for which a task did not run.
 
-use super::{Dependent, Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
+use super::{Dependent, Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, UnseenBegin, task_state, texts};
 use crate::{
     derive::span::{Change, Keep},
     event::{PartView, SpanOrigin, SpanTask, SpanView},
@@ -74,7 +74,10 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         events: &["sched:sched_waking", "sched:sched_wakeup"],
     }],
     // Idle tasks (0) have no spans.
-    has_begun: Some(|span| span.key(0) != 0),
+    unseen_begin: Some(|span| match span.key(0) {
+        0 => UnseenBegin::NotReported,
+        _ => UnseenBegin::Reported,
+    }),
     ..SourceDefinition::EMPTY
 };
 
@@ -132,6 +135,21 @@ mod tests {
             }
             run.finish();
             assert_eq!(run.before(), before, "{selected}");
+        }
+    }
+
+    /// The first task 7 exits before it has waited.
+    #[test]
+    fn a_new_task_with_the_id_of_an_earlier_one_has_no_wait_from_before() {
+        for (created, before) in [(0, (1, 79)), (50, (0, 0))] {
+            let mut run = recorded("offcpu", Context::new(Box::new(NoKernel), 0));
+            run.belongs(7, 7);
+            run.exited(7, 40);
+            run.created(7, created);
+            [(80, 8, 7), (90, 7, 8), (100, 8, 7)]
+                .into_iter()
+                .for_each(|(time, prev, next)| switch(&mut run, time, prev, next));
+            assert_eq!(run.before(), before, "{created}");
         }
     }
 

@@ -13,7 +13,7 @@ use perf_prof_format::{
     value,
 };
 
-use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, texts};
+use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, UnseenBegin, texts};
 use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
 /// The number of the system call rt_sigreturn(). This call restores the registers of the code that a signal interrupted. So
@@ -76,7 +76,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         .one_of(|| texts(system_calls::error_names()), "errno_")
         .is(SpanOrigin::Error("ret")),
     ],
-    has_begun: Some(has_begun),
+    unseen_begin: Some(unseen_begin),
     without_return: &["exit", "exit_group"],
     narrow: Some(narrow),
     ..SourceDefinition::EMPTY
@@ -170,18 +170,21 @@ fn errno(span: &SpanView<'_>) -> i64 {
     if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
 }
 
-/// Returns whether the entry of a call that has returned can have been seen. A new task returns from the call that made it,
-/// and a new program from execve(). The kernel traces no entry of calls that seccomp refuses, mostly with these errors, or
-/// answers with a signal, where the result is the number of the call (`syscall_trace_enter()` in kernel/entry/common.c). A
-/// number without a name is that of a new call, or damaged. On a machine whose numbers are not known it says nothing.
-fn has_begun(span: &SpanView<'_>) -> bool {
+/// Returns what a return says about the entry of its call. A new task returns from the call that made it, and a new program
+/// from execve(). The kernel traces no entry of calls that seccomp refuses, mostly with these errors, or answers with a signal,
+/// where the result is the number of the call (`syscall_trace_enter()` in kernel/entry/common.c). Filters answer with a signal
+/// whatever the arguments are, so that a thread cannot make such a call at all. A number without a name is that of a new call, or
+/// damaged. On a machine whose numbers are not known it says nothing.
+fn unseen_begin(span: &SpanView<'_>) -> UnseenBegin {
     let (number, ret) = (span.key(1), span.last().int("ret"));
-    let is_refused = ret == number || REFUSED.contains(&ret.wrapping_neg());
+    let is_known = || number != -1 && system_calls::number(span.machine(), "execve").is_some();
     match system_calls::name(span.machine(), number) {
-        Some("execve" | "execveat" | "rt_sigreturn") => false,
-        Some("clone" | "clone3" | "fork" | "vfork") => ret != 0,
-        Some(_) => !is_refused,
-        None => number != -1 && !is_refused && system_calls::number(span.machine(), "execve").is_some(),
+        Some("execve" | "execveat" | "rt_sigreturn") => UnseenBegin::NotReported,
+        Some("clone" | "clone3" | "fork" | "vfork") if ret == 0 => UnseenBegin::NotReported,
+        None if !is_known() => UnseenBegin::NotReported,
+        _ if REFUSED.contains(&ret.wrapping_neg()) => UnseenBegin::ReportedUnlessRefused,
+        _ if ret == number => UnseenBegin::ReportedIfMade,
+        _ => UnseenBegin::Reported,
     }
 }
 

@@ -23,7 +23,7 @@ pub struct SpanCounts {
     without_begin: AtomicU64,
     delivered: AtomicU64,
     unfinished: AtomicU64,
-    unbegun: AtomicU64,
+    unpaired: AtomicU64,
     begun_before: AtomicU64,
     time_before: AtomicU64,
     without_room: AtomicU64,
@@ -68,7 +68,7 @@ counts! {
     ambiguous add_ambiguous "dropped spans whose end cannot be distinguished from the end of another span.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
-    unbegun add_unbegun "spans that ended, and whose begins are missing in the recording.";
+    unpaired add_unpaired "spans whose begins or whose ends are missing in the recording.";
     begun_before add_begun_before "spans that began before the recording and ended in it. They are not counted otherwise.";
     time_before add_time_before "nanoseconds that these spans lasted at least: from the start of the recording on.";
     unfinished add_unfinished "spans that the program received although they had not ended.";

@@ -314,8 +314,7 @@ impl Pump {
         record: &[u8],
         program: &mut dyn Deliver,
     ) -> ControlFlow<BreakReason> {
-        let rings = self.rings.len();
-        let (ring, time) = replay_state.ring_and_time(record, rings);
+        let (ring, time) = replay_state.ring_and_time(record, self.rings.len());
         if !replay_state.add_loss_count(record, ring) {
             let parsed = Record::parse(record);
             replay_state.note_fork(&parsed, time);
@@ -495,6 +494,7 @@ impl Pump {
             }
             Record::Fork { pid, ppid, tid, ptid } => {
                 self.context.forked((ppid, ptid), (pid, tid), time);
+                program.task_created(tid as i32, time);
                 self.context.with_followed(|symbols| symbols.processes().forked(ppid, pid, time));
             }
             Record::Exit { pid, tid } => {

@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// Returns the task to which a missing span belongs; `None` if the begin of the span shows that the user did not select it.
-    fn lacking_task(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) -> Option<i32> {
+    pub(super) fn lacking_task(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) -> Option<i32> {
         let (record, notes) = begin.split();
         let begin = (begin.input, record);
         let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };

@@ -4,7 +4,8 @@ mod concurrent;
 mod exited;
 mod flushes;
 mod missing;
-mod unbegun;
+mod threads;
+mod unpaired;
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use perf_prof_format::{
     spec::{Nesting, OpenAtEnd},
 };
 
-use self::{missing::OfThreads, unbegun::Begun};
+use self::{missing::OfThreads, threads::Threads};
 use super::{
     Action, Change, Filters, Keep, OpenCondition, Span, Step,
     flushes::Flushes,
@@ -51,9 +52,9 @@ pub(super) struct Engine {
     missing_records: Option<Vec<Box<[u8]>>>,
     /// The open spans of each thread while events are lost. `None` if a thread may have several spans at a time.
     of_threads: Option<OfThreads>,
-    /// The threads that have begun a span. `None` if ends without a begin say nothing, and in live runs, which begin while
-    /// spans are open.
-    begun: Option<Begun>,
+    /// The threads of a recording. `None` if ends without a begin say nothing, and in live runs, which begin while spans are
+    /// open.
+    threads: Option<Threads>,
     /// Which tasks ran on each CPU; `None` if no rule needs this.
     runs: Option<Runs>,
     scheduler: Scheduler,
@@ -117,8 +118,8 @@ impl Engine {
             _ => Lifetime::Any,
         };
         let of_threads = span.has_one_per_thread().then(OfThreads::default);
-        let tells_unbegun = span.definition.is_some_and(|of| of.has_begun.is_some());
-        let begun = (tells_unbegun && context.recorded_since().is_some()).then(Begun::default);
+        let tells_unbegun = span.definition.is_some_and(|of| of.unseen_begin.is_some());
+        let threads = (tells_unbegun && context.recorded_since().is_some()).then(Threads::default);
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -132,7 +133,7 @@ impl Engine {
             missing: Missing::new(lifetime),
             missing_records: None,
             of_threads,
-            begun,
+            threads,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
             flushes: Flushes::default(),
@@ -190,10 +191,7 @@ impl Engine {
     /// Opens a span in place of the open span with its key. The span gets the recalled sample.
     fn begin(&mut self, key: &Key, (input, record): (usize, &[u8]), time: u64, recalled: Option<OpenSpan<Box<[u8]>>>) {
         self.counts.add_opened(1);
-        // The end may have been in an earlier part, whose reading in advance does not know which tasks are selected.
-        if let Some((task, time)) = self.begun.as_mut().and_then(|begun| begun.begins(key.numbers()[0])) {
-            self.add_unbegun(task, time);
-        }
+        self.note_begin(key, time);
         if self.span.spec.nesting == Nesting::Replaced {
             self.count_lost_before(key, time);
         }
@@ -239,6 +237,7 @@ impl Engine {
             return Flow::Continue(());
         }
         self.counts.add_ended(1);
+        self.note_end(key, time);
         let (begin_record, notes) = begin.split();
         self.ended((key, notes), (begin.input, begin_record), (input, record), emit)
     }
@@ -516,12 +515,17 @@ impl Derivation for Engine {
         self.ahead.clear();
         self.scheduler.clear();
         self.flushes.lost();
-        self.begun.iter_mut().for_each(Begun::lost);
+        self.forget_threads();
         self.runs.iter_mut().for_each(Runs::clear);
     }
 
     fn task_exited(&mut self, tid: i32, time: u64) {
         self.drop_calls_of_exited(tid, time);
+        self.note_exited(tid, time);
+    }
+
+    fn task_created(&mut self, tid: i32, time: u64) {
+        self.note_created(tid, time);
     }
 
     fn keep_missing(&mut self) {
@@ -563,6 +567,7 @@ impl Derivation for Engine {
             // The ends of open spans may be missing.
             self.drop_open(end);
         }
+        self.count_last_unended();
         let dropped = self.missing.take_rest(end);
         self.count_missing(dropped);
         let waits = self.missing_waits.take_rest(end);
