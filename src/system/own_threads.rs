@@ -1,5 +1,5 @@
-//! Starts threads, and lists those that perf-prof has started. In a process that belongs to another program, only these threads are
-//! perf-prof's.
+//! Starts threads, and lists those that perf-prof has started. In a process that belongs to another program, only these
+//! threads are perf-prof's.
 //!
 //! The thread ids are in atomic words without a lock. If another thread held a lock at the moment of a fork, the lock
 //! would stay locked in the child for ever.
@@ -10,7 +10,7 @@ use std::{
     thread::{self, JoinHandle, Scope, ScopedJoinHandle},
 };
 
-use super::signals;
+use super::blocked_signals::BlockedSignals;
 
 /// The maximum number of running threads in the list.
 const MOST: usize = 4096;
@@ -36,7 +36,8 @@ pub fn tid() -> u32 {
 
 /// Starts one of perf-prof's threads. Signals never interrupt it.
 pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
-    signals::blocked(|| thread::Builder::new().name(name.to_owned()).spawn(|| own(body)))
+    let _blocked = BlockedSignals::all().map_err(|error| error.source)?;
+    thread::Builder::new().name(name.to_owned()).spawn(|| own(body))
 }
 
 /// Starts one of perf-prof's threads, which ends within `scope`. Signals never interrupt it.
@@ -45,7 +46,8 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-    signals::blocked(|| thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, || own(body)))
+    let _blocked = BlockedSignals::all().map_err(|error| error.source)?;
+    thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, || own(body))
 }
 
 fn own<T>(body: impl FnOnce() -> T) -> T {

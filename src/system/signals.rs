@@ -304,22 +304,6 @@ pub fn end_requests() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Calls `start`, which starts a thread, while all signals are blocked here. The new thread inherits the mask, so signals
-/// never interrupt it. If it blocked them itself, a signal could come before that: the kernel takes another thread if the
-/// main thread still has a signal to handle (`wants_signal()` in kernel/signal.c). CPython does not notice a signal that
-/// another thread handles until the main thread takes the GIL again, so a second Ctrl-C could be lost.
-pub fn blocked<T>(start: impl FnOnce() -> T) -> T {
-    // SAFETY: sigfillset initialises the set before it is read, and pthread_sigmask fills `before`. Both outlive the calls.
-    unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let started = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        started
-    }
-}
-
 /// Restores the previous signal handlers in a child that a script forked. Signals must be able to end such a child
 /// (`multiprocessing` ends its workers with SIGTERM). Signals to the child must not count as signals to perf-prof.
 /// Async-signal-safe. Does nothing if no handlers are installed.

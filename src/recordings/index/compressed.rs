@@ -334,11 +334,12 @@ impl<'a> Source<'a> {
                 packing = Packing::Packed;
                 failed |= !checksums.plain(record);
             } else {
-                skip = payload(record);
                 // Where a compressed record should be, a record may be this one, with wrong bits in its type.
-                match checksums.plain(record) {
-                    true => seen.add(record),
-                    false => failed = true,
+                if checksums.plain(record) {
+                    skip = payload(record);
+                    seen.add(record);
+                } else {
+                    failed = true;
                 }
                 if unpacker.left() != 0 {
                     // A decompressed record is incomplete here, and a plain record comes before its rest. So the

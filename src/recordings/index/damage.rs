@@ -39,8 +39,8 @@ fn are_of_another_place(next: &[u8], order: ByteOrder) -> bool {
 /// Returns a time before all missing records. `bytes` is the last block of records before the damage, and `before` the time
 /// of the last record before this block.
 ///
-/// If bytes are missing in the file, the last records may be made of what is left. They look like records, but their times
-/// can be any number. So the earliest time of the last records is taken.
+/// The last records may be made of what is left of others. They look like records, but their times can be any number. So the
+/// earliest time of the last records is taken.
 fn time_before_damage(bytes: &mut [u8], before: u64, order: ByteOrder, layouts: &Layouts) -> u64 {
     let (mut at, mut times) = (0, vec![before]);
     while let size @ RECORD_HEADER.. = swap::record_size(&bytes[at..], order)

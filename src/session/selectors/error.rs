@@ -119,5 +119,5 @@ pub enum SourceError {
 /// Says where attributes belong, if the name is an attribute. Empty otherwise.
 fn attributes_come_after(event: &str, name: &str) -> String {
     let place = |attribute| format!("\nattributes come after another slash: {event}//{attribute}/");
-    attribute_meant_by(name).map_or(String::new(), place)
+    attribute_meant_by(name).map(place).unwrap_or_default()
 }

@@ -481,9 +481,6 @@ fn note_existing(plan: &RunPlan, context: &Arc<Context>) {
 /// wait for their names.
 fn read_tasks(context: &Arc<Context>, read: fn(&Context)) {
     let context = context.clone();
-    let body = move || {
-        read(&context);
-    };
     // If the thread cannot be started, each name is looked up when it is needed.
-    let _ = own_threads::spawn("tasks", body);
+    let _ = own_threads::spawn("tasks", move || read(&context));
 }

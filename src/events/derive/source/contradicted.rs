@@ -121,7 +121,7 @@ fn one_damaged_event_of_a_call_is_a_gap() {
     }
 }
 
-/// At its start, a recorder turns the begin events on first. At its end, it may turn the end events off first.
+/// A recorder turns the begin events on first, and may turn the end events off first.
 #[test]
 fn entries_without_ends_at_the_start_and_at_the_end_are_not_missing() {
     let (mut run, getppid) = (run("syscall", Origin::Recorded), number("getppid"));

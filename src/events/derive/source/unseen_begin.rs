@@ -1,6 +1,6 @@
 //! What the end of a span says about its begin, if no begin was seen.
 
-/// What an end without a begin says about the begin of its span.
+/// Whether the kernel has reported the begin of a span of which only the end was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnseenBegin {
     /// The kernel has reported it.

@@ -21,7 +21,7 @@ use super::{
 /// The maximum memory, in bytes, and the maximum number of dropped spans that may still be open. If there are more dropped
 /// spans, they all count as ended with the loss. Dropped spans do not use the budget of open spans, so a loss never leaves
 /// less memory for open spans.
-const BYTES: usize = 1 << 20;
+pub(super) const BYTES: usize = 1 << 20;
 const MOST: u32 = 4096;
 
 /// How long spans live.
@@ -48,6 +48,13 @@ pub(super) struct MissingSpan {
     pub key: Key,
     pub begin: OpenSpan<Box<[u8]>>,
     pub until: u64,
+}
+
+impl MissingSpan {
+    /// Returns the memory of the span, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of::<MissingSpan>() + self.key.heap_bytes() + self.begin.record.len()
+    }
 }
 
 impl Missing {

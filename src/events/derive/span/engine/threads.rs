@@ -2,13 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::derive::span::missing::MissingSpan;
+use crate::derive::span::missing::{self, MissingSpan};
 
 /// The maximum number of threads that are remembered. With more threads, ends without a begin are no longer told apart.
 const MOST: usize = 1 << 16;
-
-/// The maximum number of spans that wait for an end of their thread. More spans count at once.
-const MOST_UNENDED: usize = 1 << 12;
 
 /// A recorder turns off events one after another, in less than this time, in ns.
 const STOPPING: u64 = 100_000_000;
@@ -35,8 +32,8 @@ struct Thread {
     last: u64,
     /// The second number in the key of its open span. Only for spans of which a thread has one at a time.
     open: Option<u64>,
-    /// The task and the time of an end whose begin is missing. At its end, a recorder may turn the begin events off first, and
-    /// the end events a moment later. So a begin counts as missing only if the thread begins another span later.
+    /// The task and the time of an end whose begin is missing. A recorder may turn the begin events off a moment before the
+    /// end events. So a begin counts as missing only if the thread begins another span later.
     unbegun: Option<(i32, u64)>,
     /// The numbers of the spans that have begun and ended.
     made: [u64; NUMBERS / 64],
@@ -62,10 +59,10 @@ impl Thread {
 #[derive(Default)]
 pub(super) struct Threads {
     threads: FxHashMap<u64, Thread>,
-    /// The spans of each thread that were open when the thread began another one. At its end, a recorder may turn the end
-    /// events off first. So they count as missing only if ends go on.
+    /// The spans of each thread that were open when the thread began another one. A recorder may turn the end events off
+    /// first. So they count as missing only if ends go on.
     unended: FxHashMap<u64, Vec<MissingSpan>>,
-    /// The number of spans in `unended`.
+    /// The memory of the spans in `unended`, in bytes.
     waiting: usize,
     /// When a thread ended a span last.
     last_end: u64,
@@ -110,8 +107,8 @@ impl Threads {
         Some(self.threads.entry(thread).or_insert_with(|| Thread::new(new, time)))
     }
 
-    /// Notes that a thread begins a span. An open span of the thread has ended, and its end is missing or damaged, unless the
-    /// thread has not ended any span yet: a recorder turns the begin events on first.
+    /// Notes that a thread begins a span. If another span of the thread is open, its end is missing or damaged. This does not
+    /// hold before the first end of the thread, because a recorder turns the begin events on first.
     #[inline]
     pub fn begins(&mut self, [thread, number]: [u64; 2], time: u64) -> Option<BeforeBegin> {
         let of = self.thread(thread, Stage::Begun, time)?;
@@ -166,12 +163,12 @@ impl Threads {
         }
     }
 
-    /// Keeps a span until its thread ends another one. Returns it if there is no room.
+    /// Keeps a span until its thread ends another one. Returns it if there is no room: it then counts at once.
     pub fn keep(&mut self, thread: u64, span: MissingSpan) -> Option<MissingSpan> {
-        if self.waiting >= MOST_UNENDED {
+        if self.waiting + span.bytes() > missing::BYTES {
             return Some(span);
         }
-        self.waiting += 1;
+        self.waiting += span.bytes();
         self.unended.entry(thread).or_default().push(span);
         None
     }
@@ -181,7 +178,7 @@ impl Threads {
             return Vec::new();
         }
         let spans = self.unended.remove(&thread).unwrap_or_default();
-        self.waiting -= spans.len();
+        self.waiting -= spans.iter().map(MissingSpan::bytes).sum::<usize>();
         spans
     }
 
@@ -199,7 +196,9 @@ impl Threads {
 
     /// Notes an end whose begin is missing.
     pub fn note_unbegun(&mut self, thread: u64, task: i32, time: u64) {
-        self.threads.entry(thread).and_modify(|of| of.unbegun = Some((task, time)));
+        if let Some(of) = self.threads.get_mut(&thread) {
+            of.unbegun = Some((task, time));
+        }
     }
 
     /// Takes out all spans that wait. Returns those that other spans followed until `time`.

@@ -154,8 +154,8 @@ impl Engine {
         }
     }
 
-    /// Drops the open span of a thread that ended another span at `time`. A thread has one span at a time. So the end of the
-    /// open span is missing, or the begin of the other span is, or one of these events is damaged.
+    /// Drops the open span of a thread that ended another span at `time`. A thread has one span at a time. So an event is
+    /// missing or damaged: the end of the open span, or the begin of the other one.
     fn drop_contradicted(&mut self, open: Key, time: u64) -> Contradicted {
         let Some(begin) = self.close_begun_until(&open, time) else { return Contradicted::Nothing };
         self.counts.add_dropped(1);
