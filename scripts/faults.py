@@ -96,5 +96,4 @@ major_faults = partial(fault, kind="major")
 
 
 def __exit__() -> None:
-    report.exit()
-    save_flame(graph, args.flame, "faults", "there were no faults")
+    save_flame(graph, args.flame, "faults", "there were no faults", table=report.exit)

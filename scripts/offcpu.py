@@ -52,6 +52,8 @@ def duration(us: int) -> str:
 
 
 def show(table: FlameGraph) -> None:
+    if whole is not None:
+        whole.update(table)
     stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
     for stack, _, _ in stacks:
         chains.note(stack.split(";")[1:])
@@ -62,8 +64,6 @@ def show(table: FlameGraph) -> None:
         print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
         for frame in reversed(frames):
             print(f"{'':>24}{frame.removesuffix('_[k]').removesuffix('_[python]')}")
-    if whole is not None:
-        whole.update(table)
     print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}\n")
 
 
@@ -96,5 +96,4 @@ def sched__sched_switch(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
-    report.exit()
-    save_flame(whole, args.flame, duration, "no task came back to a CPU", report)
+    save_flame(whole, args.flame, duration, "no task came back to a CPU", report, table=report.exit)

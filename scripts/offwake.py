@@ -96,5 +96,4 @@ def __interval__() -> None:
 
 
 def __exit__() -> None:
-    show()
-    save_flame(whole, args.flame, lambda us: f"{us / 10**6:.3f} s", "no task waited")
+    save_flame(whole, args.flame, lambda us: f"{us / 10**6:.3f} s", "no task waited", table=show)

@@ -75,5 +75,4 @@ def profile(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
-    report.exit()
-    save_flame(graph, args.flame, "samples", "there were no samples")
+    save_flame(graph, args.flame, "samples", "there were no samples", table=report.exit)

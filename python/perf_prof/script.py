@@ -413,15 +413,21 @@ def save_flame(
     amount: str | Callable[[int], str],
     nothing: str,
     report: Report | None = None,
+    table: Callable[[], object] | None = None,
 ) -> None:
     """Saves a flame graph at the end of the run, and prints what was saved. Does nothing without path.
 
     amount is the unit of the weights, or a function that converts their sum to text. nothing is the reason that is printed for
-    an empty graph, which is not written. The notes of report say what is missing, so the picture has them too.
+    an empty graph, which is not written. The notes of report say what is missing, so the picture has them too. table prints the
+    last table before: the graph is also saved if that fails, because `| head` has closed the pipe.
     """
-    if path and graph:
-        graph.save(path, "; ".join(report.noted()) if report else None)
-        text = f"{graph.total} {amount}" if isinstance(amount, str) else amount(graph.total)
-        print(f"{path}: {text} in {len(graph)} stacks")
-    elif path:
-        print(f"{path}: not written, {nothing}")
+    try:
+        if table is not None:
+            table()
+    finally:
+        if path and graph:
+            graph.save(path, "; ".join(report.noted()) if report else None)
+            text = f"{graph.total} {amount}" if isinstance(amount, str) else amount(graph.total)
+            print(f"{path}: {text} in {len(graph)} stacks")
+        elif path:
+            print(f"{path}: not written, {nothing}")

@@ -1,6 +1,10 @@
 //! Tests the usage of the scripts, and runs the examples in the documents.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use crate::harness::{
     machine::{Need, needs},
@@ -24,6 +28,24 @@ fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
             assert_eq!((out.status.code(), &*out.stdout), (Some(2), &b""[..]), "{name} {err}");
             assert!(err.contains(&format!("--flame {file}: ")) && err.contains(why), "{name} {err}");
         }
+    }
+}
+
+/// Otherwise, `| head` would cost the picture.
+#[test]
+fn a_flame_graph_is_saved_if_the_reader_of_the_table_is_gone() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = "sleep 0.05; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+    for name in ["profile.py", "faults.py", "offcpu.py", "offwake.py"] {
+        let file = folder.path().join(name).with_extension("folded");
+        let mut command = script(name);
+        command.arg("--flame").arg(&file).args(["--exec", "sh", "-c", program]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{name} {}", String::from_utf8_lossy(&out.stderr));
+        assert!(fs::read_to_string(&file).is_ok_and(|stacks| stacks.contains("sh")), "{name}");
     }
 }
 

@@ -27,19 +27,29 @@ pub(super) enum KindColors {
 }
 
 /// The lightest colour of a kind of frames, and its name in the legend.
-struct Hue {
+pub(super) struct Hue {
     lightest: [u8; 3],
-    name: &'static str,
+    pub name: &'static str,
 }
 
 const GREEN: Hue = Hue { lightest: [165, 230, 165], name: "green" };
 const ORANGE: Hue = Hue { lightest: [255, 165, 120], name: "orange" };
 const YELLOW: Hue = Hue { lightest: [255, 224, 110], name: "yellow" };
-const VIOLET: Hue = Hue { lightest: [210, 190, 250], name: "violet" };
+pub(super) const VIOLET: Hue = Hue { lightest: [210, 190, 250], name: "violet" };
 const BLUE: Hue = Hue { lightest: [160, 205, 255], name: "blue" };
 
 /// The number of shades of a colour. They separate neighbouring boxes.
 const SHADES: u8 = 20;
+
+impl Hue {
+    /// Returns the shade of a name.
+    pub fn color(&self, name: &str) -> Color {
+        let shade = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let shade = (shade % u32::from(SHADES)) as u8;
+        let [r, g, b] = self.lightest.map(|lightest| lightest - shade);
+        Color { r, g, b }
+    }
+}
 
 impl KindColors {
     fn hue(self, kind: LabelKind) -> Hue {
@@ -54,10 +64,7 @@ impl KindColors {
 
     /// Returns the colour of a frame. A name has the same colour in every flame graph.
     pub fn color(self, name: &str) -> Color {
-        let shade = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        let shade = (shade % u32::from(SHADES)) as u8;
-        let [r, g, b] = self.hue(LabelKind::of(name)).lightest.map(|lightest| lightest - shade);
-        Color { r, g, b }
+        self.hue(LabelKind::of(name)).color(name)
     }
 
     /// Returns the legend for these names. `None` if all are of one kind.

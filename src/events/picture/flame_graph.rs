@@ -2,9 +2,12 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection, color::PaletteMap};
+use inferno::flamegraph::{
+    self, Direction, Options, TextTruncateDirection,
+    color::{Color, PaletteMap},
+};
 
-use super::{Colors, PYTHON_SUFFIX, StackDifference, Stacks, caption::caption, escaped, printable};
+use super::{Colors, PYTHON_SUFFIX, StackDifference, Stacks, caption::caption, colors::VIOLET, escaped, printable};
 
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,12 +76,57 @@ pub(super) fn draw_weighted(
 }
 
 /// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares the shares of its
-/// function in both sets: red if the later share is larger, blue if it is smaller.
-pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
+/// chain of calls in both sets, each without the functions that it calls: red if the later share is larger, blue if it is
+/// smaller, violet if the earlier set has no such chain.
+pub fn draw_difference(
+    difference: &StackDifference,
+    look: &FlameGraphStyle,
+    mut to: impl Write,
+) -> Result<(), DrawError> {
     if difference.is_without_later() {
         return Err(DrawError::Empty);
     }
-    draw_lines(difference.scaled_lines().collect(), look, None, to)
+    // Boxes that have a change do not get these colours. The box below all others has no name.
+    let mut colors = PaletteMap::default();
+    for name in difference.names() {
+        colors.insert(with_known_mark(name), VIOLET.color(name));
+    }
+    colors.insert(String::new(), SAME);
+    let mut svg = Vec::new();
+    draw_lines(difference.boxes(), look, Some(&mut colors), &mut svg)?;
+    Ok(to.write_all(with_points(&String::from_utf8_lossy(&svg), look.divisor.max(1)).as_bytes())?)
+}
+
+/// The colour of boxes that have not changed. inferno has the same.
+const SAME: Color = Color { r: 250, g: 250, b: 250 };
+
+/// Writes what the hover texts of a difference say about changes: in points, or that a box is new. inferno divides the weights
+/// by its `factor`, but not the changes.
+fn with_points(svg: &str, divisor: u64) -> String {
+    const END: &str = ")</title>";
+    let texts = svg.split(END).map(|text| {
+        // The text after the last hover text is none.
+        let Some((before, share)) = text.rsplit_once(", ").filter(|(_, share)| is_share(share)) else {
+            return text.to_owned();
+        };
+        match share.split_once("%; ").map(|(share, change)| (share, change.trim_end_matches('%').parse::<f64>())) {
+            Some((share, Ok(change))) => format!("{before}, {share}%; {}", points(change / divisor as f64)),
+            _ => format!("{before}, {share}; new"),
+        }
+    });
+    let texts: Vec<String> = texts.collect();
+    texts.join(END)
+}
+
+/// Returns whether a text is the share of a box, as in `75.00%` or `75.00%; +1.00%`. That of the box below all others has no
+/// decimals.
+fn is_share(text: &str) -> bool {
+    text.ends_with('%') && text.contains('.') && text.starts_with(|letter: char| letter.is_ascii_digit())
+}
+
+/// Returns the text of a change in percentage points. A change of -0.001 is not written as `-0.00`.
+fn points(change: f64) -> String {
+    if change.abs() < 0.005 { "0.00 points".to_owned() } else { format!("{change:+.2} points") }
 }
 
 fn draw_lines(

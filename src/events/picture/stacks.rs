@@ -40,7 +40,7 @@ struct Node {
 
 /// A node of the tree: a frame with all its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StackNode(usize);
+pub struct StackNode(pub(super) usize);
 
 /// The error if the sum of all weights exceeds a `u64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,6 +160,14 @@ impl Stacks {
     /// and separated by `;`. Stacks with common outer frames follow each other. Sorted lines would not have this order:
     /// `f.part.0` would come between `f` and `f;g`.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&str, u64)) {
+        self.for_each_node(|stack, node| match self.nodes[node.0].weight {
+            0 => {}
+            weight => visit(stack, weight),
+        });
+    }
+
+    /// Calls `visit` with the stack of each node in the same order, also if it has no weight of its own.
+    pub(super) fn for_each_node(&self, mut visit: impl FnMut(&str, StackNode)) {
         let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
             called[node.caller].push(at);
@@ -177,9 +185,7 @@ impl Stacks {
             }
             let node = &self.nodes[at];
             line.push_str(&self.names[node.name]);
-            if node.weight != 0 {
-                visit(&line, node.weight);
-            }
+            visit(&line, StackNode(at));
             left.extend(called[at].iter().map(|&node| (node, line.len())));
         }
     }

@@ -77,7 +77,7 @@ impl FlamePlan {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
                 let difference = StackDifference::new(stacks_before, stacks);
                 if is_text {
-                    difference.lines().try_for_each(|line| writeln!(to, "{line}"))?;
+                    difference.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
                     let sides = sides(added, after).into_iter().flat_map(|(side, missing)| {
                         missing.reasons().into_iter().map(move |reason| format!("{side}: {reason}"))
@@ -118,12 +118,17 @@ fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDi
         format!("{}, {} samples", subtitle(added), grouped(samples))
     };
     let place = before.sums.provenance.place().map_or_else(String::new, |place| format!(" on {place}"));
+    let part = |share: f64, what: String| (share > 0.0).then(|| format!("; {what} ({share:.2} points)"));
+    let new = part(difference.new_share(), format!("violet: it is not in {name}"));
+    let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box"));
     format!(
         "after: {}\nbefore: {} ({name}{place})\n\
-         red has a larger share than in {name}, blue a smaller one, each without the functions that it calls; \
-         the strongest colour is a change of {:.2} points",
+         red: this chain of calls has a larger share than in {name}, blue: a smaller one, each without what it calls \
+         (the strongest colour: {:.2} points){}{}",
         side(after),
         side(before),
-        difference.largest_change()
+        difference.strongest_change(),
+        new.unwrap_or_default(),
+        gone.unwrap_or_default(),
     )
 }
