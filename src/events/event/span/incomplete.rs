@@ -113,6 +113,10 @@ impl Incomplete {
             Some(gaps) => {
                 gaps.count += more.count;
                 gaps.missing += more.missing;
+                // Names are those of the last gap, and a task that calls exec gets another one.
+                if more.time >= gaps.time && more.name != SentName::default() {
+                    gaps.name = more.name;
+                }
                 gaps.time = gaps.time.max(more.time);
             }
             None if is_full => {
@@ -247,9 +251,15 @@ mod tests {
         assert!(whole.merge(rest).is_empty());
         assert_eq!((whole.gaps(), whole.cpus_without_idle_events()), (3, vec![1]));
         assert_eq!((whole.tasks[&8].name.get().as_deref(), whole.tasks[&-7].name.get()), (Some(WORKER), None));
+        for (time, name) in [(20, "after"), (3, "before")] {
+            let mut part = Incomplete::default();
+            part.add(8, time);
+            whole.merge(&part.encode(|_, _| Some(name.into())));
+        }
+        assert_eq!(whole.tasks[&8].name.get().as_deref(), Some(&b"after"[..]));
         // Numbers that do not fit their lengths.
         assert_eq!(whole.merge(&[0, 0, u64::MAX, u64::MAX, 5, 5]), [5, 5]);
         assert!(whole.merge(&[5, 5]).is_empty());
-        assert_eq!(whole.gaps(), 3);
+        assert_eq!(whole.gaps(), 5);
     }
 }
