@@ -1,6 +1,7 @@
 //! Where and when the events of a run happened. Pictures say it.
 
 use chrono::{DateTime, Local};
+use perf_prof_system::shell::own_command;
 
 /// Where and when the events of a run happened, as far as this is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,12 +12,14 @@ pub struct Provenance {
     pub began: Option<i64>,
     /// The duration in ns.
     pub duration: Option<u64>,
+    /// The command line of the run. It says which events, tasks and times were selected.
+    pub command: Option<String>,
 }
 
 impl Provenance {
     /// Returns the provenance of a live run that begins.
     pub fn begins(host: String, began: i64) -> Provenance {
-        Provenance { host: Some(host), began: Some(began), duration: None }
+        Provenance { host: Some(host), began: Some(began), duration: None, command: own_command() }
     }
 
     /// Returns the provenance of a run that ended at a time of day.

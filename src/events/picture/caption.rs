@@ -3,10 +3,11 @@
 /// The maximum length of a line, in characters. It also fits into notebooks, which are narrower than a picture in a window.
 const LINE: usize = 120;
 
-/// Returns the lines of a caption: those of the subtitle, and then what is missing in the picture. Long lines are wrapped.
-pub(super) fn caption(subtitle: Option<&str>, partial: Option<&str>) -> Vec<String> {
+/// Returns the lines of a caption: those of the subtitle, then what is missing in the picture, and the command that drew it. Long
+/// lines are wrapped.
+pub(super) fn caption(subtitle: Option<&str>, partial: Option<&str>, command: Option<&str>) -> Vec<String> {
     let partial = partial.map(|text| format!("partial: {text}"));
-    let lines = subtitle.into_iter().chain(partial.as_deref()).flat_map(str::lines);
+    let lines = subtitle.into_iter().chain(partial.as_deref()).chain(command).flat_map(str::lines);
     lines.flat_map(wrapped).collect()
 }
 
@@ -30,11 +31,12 @@ mod tests {
     #[test]
     fn long_lines_are_wrapped_and_nothing_is_cut_off() {
         let (text, word) = ("5 events were lost; ".repeat(20), "w".repeat(LINE + 1));
-        let lines = caption(Some(&format!("a {word} b\nc")), Some(&text));
+        let lines = caption(Some(&format!("a {word} b\nc")), Some(&text), None);
         assert_eq!(lines[..4], ["a", &word[1..], "w b", "c"]);
         assert!(lines[4].starts_with("partial: 5 events were lost; "), "{lines:?}");
         assert!(lines.iter().all(|line| line.chars().count() <= LINE), "{lines:?}");
         assert_eq!(lines[4..].join(" "), format!("partial: {}", text.trim_end()));
-        assert_eq!((caption(None, None), caption(Some("short"), None)), (Vec::new(), vec!["short".to_owned()]));
+        assert_eq!(caption(None, None, None), [""; 0]);
+        assert_eq!(caption(Some("short"), None, Some("perf-prof top")), ["short", "perf-prof top"]);
     }
 }

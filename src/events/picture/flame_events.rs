@@ -29,29 +29,52 @@ pub fn draw_events(
     let lines = scaled(stacks.lines(), &mut parts);
     let mut svg = Vec::new();
     draw_weighted(stacks, lines, &FlameGraphStyle { divisor: 1, ..look.clone() }, &mut svg)?;
-    Ok(to.write_all(with_own_weights(&String::from_utf8_lossy(&svg), &parts).as_bytes())?)
+    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |_, _| String::new());
+    Ok(to.write_all(svg.as_bytes())?)
 }
 
 /// The part of the picture that belongs to an event.
-struct Part<'a> {
-    event: &'a EventWeights,
-    /// The outermost frame.
-    root: String,
+pub(super) struct Part<'a> {
+    pub event: &'a EventWeights,
+    /// The outermost frame. `None` if there is only this event, and the outermost frames are others.
+    pub root: Option<String>,
     /// The weights are multiplied by this number, so that all parts have about the same width.
-    factor: u64,
+    pub factor: u64,
     /// The left and the right edge, in weights of the picture.
     edges: Option<(u64, u64)>,
 }
 
-fn parts(events: &[EventWeights]) -> Vec<Part<'_>> {
+impl Part<'_> {
+    /// Returns whether a stack is in this part.
+    pub fn has(&self, stack: &str) -> bool {
+        self.root.as_deref().is_none_or(|root| stack.split(';').next() == Some(root))
+    }
+
+    /// Returns a weight in weights of the picture, and moves `end`, the right edge of what was drawn, to the right by it.
+    pub fn widened(&mut self, weight: u64, end: &mut u64) -> u64 {
+        let (begin, weight) = (*end, weight.saturating_mul(self.factor));
+        *end = end.saturating_add(weight);
+        self.edges = Some((self.edges.map_or(begin, |(first, _)| first), *end));
+        weight
+    }
+
+    /// Returns the width in weights of the picture.
+    pub fn width(&self) -> u64 {
+        self.edges.map_or(0, |(begin, end)| end - begin)
+    }
+}
+
+pub(super) fn parts(events: &[EventWeights]) -> Vec<Part<'_>> {
+    /// A width in weights of the picture at which a hundredth of a percentage point is many. It is exact in a f64.
+    const WIDTH: u64 = 1_000_000_000_000;
     let largest = events.iter().map(|event| event.total).max().unwrap_or(0).max(1);
     // The factors are whole numbers, so that the weights of an event are found again exactly. With 1000 for the largest sum, the
     // widths differ by less than a thousandth. The sum of all weights has to fit into a u64, so the largest ones stay as they are.
-    let scale = (u64::MAX / (events.len() as u64 + 1) / largest).min(1000);
+    let scale = (WIDTH / largest).max(1000).min(u64::MAX / (events.len() as u64 + 1) / largest);
     let parts = events.iter().map(|event| {
         let EventWeights { name, total, .. } = event;
         let factor = (largest.saturating_mul(scale) / total.max(&1)).max(1);
-        Part { event, root: Label::Name(name).text(), factor, edges: None }
+        Part { event, root: Some(Label::Name(name).text()), factor, edges: None }
     });
     parts.collect()
 }
@@ -61,45 +84,47 @@ fn scaled(lines: Vec<String>, parts: &mut [Part<'_>]) -> Vec<String> {
     let mut end = 0u64;
     let mut scale = |line: String| {
         let (stack, weight) = line.rsplit_once(' ')?;
-        let root = stack.split(';').next()?;
-        let part = parts.iter_mut().find(|part| part.root == root)?;
-        let weight = weight.parse::<u64>().ok()?.saturating_mul(part.factor);
-        let begin = end;
-        end = end.saturating_add(weight);
-        part.edges = Some((part.edges.map_or(begin, |(first, _)| first), end));
+        let part = parts.iter_mut().find(|part| part.has(stack))?;
+        let weight = part.widened(weight.parse().ok()?, &mut end);
         Some(format!("{stack} {weight}"))
     };
     lines.into_iter().filter_map(&mut scale).collect()
 }
 
-/// Replaces the number, the unit and the share in the title of each box.
-fn with_own_weights(svg: &str, parts: &[Part<'_>]) -> String {
+/// Replaces the number, the unit and the share in the title of each box. `further` returns what comes after the share, from the
+/// title so far.
+pub(super) fn with_own_weights(svg: &str, parts: &[Part<'_>], further: impl Fn(&str, &Part<'_>) -> String) -> String {
     let mut texts = svg.split("<title>");
     let mut shown = texts.next().unwrap_or_default().to_owned();
     for text in texts {
         shown.push_str("<title>");
-        shown.push_str(&own_title(text, parts).unwrap_or_else(|| text.to_owned()));
+        shown.push_str(&own_title(text, parts, &further).unwrap_or_else(|| text.to_owned()));
     }
     shown
 }
 
 /// Returns the text with another title. It begins with the title, and the rest has the place and the width of the box.
-fn own_title(text: &str, parts: &[Part<'_>]) -> Option<String> {
+fn own_title(text: &str, parts: &[Part<'_>], further: impl Fn(&str, &Part<'_>) -> String) -> Option<String> {
     let (title, rest) = text.split_once("</title>")?;
-    let (name, _) = title.rsplit_once(" (")?;
+    let (name, of_name) = title.rsplit_once(" (")?;
     let number = |attribute: &str| -> Option<u64> {
         rest.split_once(&format!(" {attribute}=\""))?.1.split_once('"')?.0.parse().ok()
     };
     let (place, width) = (number("fg:x")?, number("fg:w")?);
     let part = parts.iter().find(|part| part.edges.is_some_and(|(begin, end)| begin <= place && place + width <= end));
-    let Some(Part { event, factor, .. }) = part else {
+    let Some(part) = part else {
         let drawn = parts.iter().filter(|part| part.edges.is_some()).count();
         return Some(format!("{name} ({drawn} events, 100%)</title>{rest}"));
     };
-    let weight = width / factor;
-    let share = 100.0 * weight as f64 / event.total.max(1) as f64;
-    let count = grouped((weight as f64 / event.divisor.max(1) as f64).round() as u64);
-    Some(format!("{name} ({count} {}, {share:.2}%)</title>{rest}", event.count_name))
+    let weight = width / part.factor;
+    let count = grouped((weight as f64 / part.event.divisor.max(1) as f64).round() as u64);
+    // The box below all others has no decimals.
+    let share = if of_name.ends_with(", 100%)") {
+        "100%".to_owned()
+    } else {
+        format!("{:.2}%{}", 100.0 * weight as f64 / part.event.total.max(1) as f64, further(title, part))
+    };
+    Some(format!("{name} ({count} {}, {share})</title>{rest}", part.event.count_name))
 }
 
 #[cfg(test)]

@@ -2,12 +2,9 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::{
-    self, Direction, Options, TextTruncateDirection,
-    color::{Color, PaletteMap},
-};
+use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection, color::PaletteMap};
 
-use super::{Colors, PYTHON_SUFFIX, StackDifference, Stacks, caption::caption, colors::VIOLET, escaped, printable};
+use super::{Colors, PYTHON_SUFFIX, Stacks, caption::caption, escaped, printable};
 
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +15,8 @@ pub struct FlameGraphStyle {
     pub subtitle: Option<String>,
     /// What is missing, if anything is. It has lines of its own below the subtitle.
     pub partial: Option<String>,
+    /// The command that drew the picture, if it is known. It has lines of its own at the end of the caption.
+    pub command: Option<String>,
     /// The colours of the frames.
     pub colors: Colors,
     /// The unit of the weights, for example `samples` or `us`.
@@ -75,61 +74,7 @@ pub(super) fn draw_weighted(
     draw_lines(lines, &FlameGraphStyle { subtitle, ..look.clone() }, Some(&mut colors), to)
 }
 
-/// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares the shares of its
-/// chain of calls in both sets, each without the functions that it calls: red if the later share is larger, blue if it is
-/// smaller, violet if the earlier set has no such chain.
-pub fn draw_difference(
-    difference: &StackDifference,
-    look: &FlameGraphStyle,
-    mut to: impl Write,
-) -> Result<(), DrawError> {
-    if difference.is_without_later() {
-        return Err(DrawError::Empty);
-    }
-    // Boxes that have a change do not get these colours. The box below all others has no name.
-    let mut colors = PaletteMap::default();
-    for name in difference.names() {
-        colors.insert(with_known_mark(name), VIOLET.color(name));
-    }
-    colors.insert(String::new(), SAME);
-    let mut svg = Vec::new();
-    draw_lines(difference.boxes(), look, Some(&mut colors), &mut svg)?;
-    Ok(to.write_all(with_points(&String::from_utf8_lossy(&svg), look.divisor.max(1)).as_bytes())?)
-}
-
-/// The colour of boxes that have not changed. inferno has the same.
-const SAME: Color = Color { r: 250, g: 250, b: 250 };
-
-/// Writes what the hover texts of a difference say about changes: in points, or that a box is new. inferno divides the weights
-/// by its `factor`, but not the changes.
-fn with_points(svg: &str, divisor: u64) -> String {
-    const END: &str = ")</title>";
-    let texts = svg.split(END).map(|text| {
-        // The text after the last hover text is none.
-        let Some((before, share)) = text.rsplit_once(", ").filter(|(_, share)| is_share(share)) else {
-            return text.to_owned();
-        };
-        match share.split_once("%; ").map(|(share, change)| (share, change.trim_end_matches('%').parse::<f64>())) {
-            Some((share, Ok(change))) => format!("{before}, {share}%; {}", points(change / divisor as f64)),
-            _ => format!("{before}, {share}; new"),
-        }
-    });
-    let texts: Vec<String> = texts.collect();
-    texts.join(END)
-}
-
-/// Returns whether a text is the share of a box, as in `75.00%` or `75.00%; +1.00%`. That of the box below all others has no
-/// decimals.
-fn is_share(text: &str) -> bool {
-    text.ends_with('%') && text.contains('.') && text.starts_with(|letter: char| letter.is_ascii_digit())
-}
-
-/// Returns the text of a change in percentage points. A change of -0.001 is not written as `-0.00`.
-fn points(change: f64) -> String {
-    if change.abs() < 0.005 { "0.00 points".to_owned() } else { format!("{change:+.2} points") }
-}
-
-fn draw_lines(
+pub(super) fn draw_lines(
     lines: Vec<String>,
     look: &FlameGraphStyle,
     colors: Option<&mut PaletteMap>,
@@ -137,7 +82,7 @@ fn draw_lines(
 ) -> Result<(), DrawError> {
     let mut options = Options::default();
     options.title = printable(look.title.as_deref().unwrap_or(look.colors.title())).into_owned();
-    let caption = caption(look.subtitle.as_deref(), look.partial.as_deref());
+    let caption = caption(look.subtitle.as_deref(), look.partial.as_deref(), look.command.as_deref());
     let mut caption = caption.iter().map(|line| printable(line).into_owned());
     options.subtitle = caption.next();
     options.colors = look.colors.palette;
@@ -211,7 +156,7 @@ fn with_named_root(svg: &str) -> String {
 const HIDDEN_SUFFIX: &str = "_[j]";
 
 /// Gives a Python function a suffix that inferno does not show.
-fn with_known_mark(name: &str) -> String {
+pub(super) fn with_known_mark(name: &str) -> String {
     name.strip_suffix(PYTHON_SUFFIX).map_or_else(|| name.to_owned(), |name| format!("{name}{HIDDEN_SUFFIX}"))
 }
 
@@ -318,14 +263,11 @@ mod tests {
 
     #[test]
     fn marks_of_kinds_are_not_shown_in_boxes() {
-        let mut of_difference = Vec::new();
-        draw_difference(&StackDifference::new(&of_python(), &of_python()), &samples(), &mut of_difference).unwrap();
-        for svg in [svg(&of_python(), &samples()), String::from_utf8(of_difference).unwrap()] {
-            let shown: String = svg.split("</text>").filter_map(|part| part.rsplit('>').next()).collect();
-            let shown = boxes(&svg).join(" ") + &shown;
-            assert!(shown.contains("&lt;lambda&gt;") && shown.contains("vfs_read"), "{shown}");
-            assert!(!shown.contains("_["), "{shown}");
-        }
+        let svg = svg(&of_python(), &samples());
+        let shown: String = svg.split("</text>").filter_map(|part| part.rsplit('>').next()).collect();
+        let shown = boxes(&svg).join(" ") + &shown;
+        assert!(shown.contains("&lt;lambda&gt;") && shown.contains("vfs_read"), "{shown}");
+        assert!(!shown.contains("_["), "{shown}");
     }
 
     /// WCAG 2 asks for a contrast of at least 7 between a text and what is behind it.

@@ -28,6 +28,8 @@ pub struct HeatMapStyle {
     pub place: Option<String>,
     /// What is missing, if anything is. It has lines of its own below the subtitle.
     pub partial: Option<String>,
+    /// The command that drew the picture, if it is known. It has lines of its own at the end of the caption.
+    pub command: Option<String>,
     /// The label of the axis of values. `None` stands for `value`.
     pub value: Option<String>,
     /// The unit of the values. For `ns`, `us`, `ms` and `s`, each value is shown in the unit that fits it best.
@@ -35,7 +37,7 @@ pub struct HeatMapStyle {
 }
 
 const WIDTH: f64 = 1200.0;
-const LEFT: f64 = 90.0;
+const LEFT: f64 = 104.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 60.0;
@@ -267,7 +269,7 @@ impl Frame {
     }
 
     /// Returns the labels of the axis of values, with their vertical positions in pixels: each power of ten within the
-    /// rows, and if there are few of them, also twice and five times as much.
+    /// rows, and if there are few of them, also twice and five times as much. If that is not even two, the edges of the rows.
     fn values(&self, unit: &str) -> Vec<(f64, String)> {
         const FEW: usize = 3;
         let powers = || std::iter::successors(Some(1u64), |power| power.checked_mul(10));
@@ -276,6 +278,10 @@ impl Frame {
             values.filter(|&value| lowest(self.rows.0) <= value && value <= highest(self.rows.1)).collect()
         };
         let shown = Some(within(&[1])).filter(|powers| powers.len() >= FEW).unwrap_or_else(|| within(&[1, 2, 5]));
+        if shown.len() < 2 {
+            let (low, high) = (lowest(self.rows.0), highest(self.rows.1).saturating_add(1));
+            return vec![(self.bottom(), amount(low, unit)), (self.y(self.rows.1), amount(high, unit))];
+        }
         let labelled = shown.into_iter().map(|value| {
             let row = row_of(value);
             let inside = (value - lowest(row)) as f64 / (highest(row) - lowest(row) + 1) as f64;
@@ -300,7 +306,7 @@ impl Shown<'_> {
     }
 
     fn caption(&self, most: u64) -> Vec<String> {
-        let HeatMapStyle { subtitle, within, place, partial, .. } = self.style;
+        let HeatMapStyle { subtitle, within, place, partial, command, .. } = self.style;
         let own = subtitle.as_ref().map_or_else(String::new, |text| format!("{text}; "));
         let hidden = match self.map.below_zero() {
             0 => String::new(),
@@ -310,7 +316,7 @@ impl Shown<'_> {
         let (count, width) = (self.map.count(), duration(self.column_width));
         let line = format!("{own}{count} values{within}, at most {most} in a box; a column is {width}{hidden}{place}");
         let partial = partial.as_ref().map(|text| format!("{text}; an empty place may have had values"));
-        caption(Some(&line), partial.as_deref())
+        caption(Some(&line), partial.as_deref(), command.as_deref())
     }
 
     fn cell(&self, cell: &Cell) -> String {
@@ -427,6 +433,14 @@ mod tests {
         assert!(!svg.contains("#5a0028"), "{svg}");
         let svg = drawn(&map, &HeatMapStyle { value: Some("time off the CPU".into()), ..style });
         assert!(texts(&svg, "text").contains(&"time off the CPU"), "{svg}");
+    }
+
+    #[test]
+    fn a_map_of_one_row_says_its_values() {
+        let mut map = HeatMap::default();
+        map.add(1, 55_000_000, 1);
+        let svg = drawn(&map, &HeatMapStyle { unit: "ns".into(), ..HeatMapStyle::default() });
+        assert_eq!(texts(&svg, "text")[2..4], ["50.332 ms", "58.72 ms"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod caption;
 mod colors;
 mod difference;
+mod flame_difference;
 mod flame_events;
 mod flame_graph;
 pub mod heat_map;
@@ -17,9 +18,10 @@ mod stacks;
 pub mod timeline;
 
 pub use colors::{Colors, UnknownColors};
-pub use difference::StackDifference;
+pub use difference::{Roots, StackDifference};
+pub use flame_difference::draw_difference;
 pub use flame_events::{EventWeights, draw_events};
-pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw, draw_difference};
+pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw};
 pub use heat_map_svg::{HeatMapStyle, draw_heat_map};
 pub use histogram::Log2Histogram;
 pub(crate) use histogram::escaped;

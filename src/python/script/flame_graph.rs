@@ -230,7 +230,8 @@ impl FlameGraph {
         let missing: Vec<String> = missing.filter(|text| !text.is_empty()).collect();
         let partial = (!missing.is_empty()).then(|| missing.join("; "));
         let subtitle = self.look.subtitle.clone().or_else(|| Some(self.usual_subtitle()));
-        let look = FlameGraphStyle { subtitle, partial, ..self.look.clone() };
+        let command = provenance(self.fed.as_deref()).command;
+        let look = FlameGraphStyle { subtitle, partial, command, ..self.look.clone() };
         draw(&self.stacks, &look, &mut svg).map(|()| svg)
     }
 

@@ -161,7 +161,8 @@ impl Heatmap {
         let mut svg = Vec::new();
         let partial = missing_in_run(self.fed.as_deref(), &self.style.unit);
         let from = provenance(self.fed.as_deref());
-        let style = HeatMapStyle { partial, within: from.within(), place: from.place(), ..self.style.clone() };
+        let (within, place) = (from.within(), from.place());
+        let style = HeatMapStyle { partial, within, place, command: from.command, ..self.style.clone() };
         draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }
 }

@@ -145,7 +145,7 @@ fn of_event(plan: &ReportPlan, name: &str, before: &Shares, after: &Shares) -> s
 }
 
 /// Returns whether the two lists have no event in common. Modifiers do not count: `cycles:u` is `cycles`.
-fn shares_no_event(events: &[String], before: &[String]) -> bool {
+pub(super) fn shares_no_event(events: &[String], before: &[String]) -> bool {
     let has = |event: &String| before.iter().any(|other| without_modifiers(other) == without_modifiers(event));
     !events.is_empty() && !before.is_empty() && !events.iter().any(has)
 }

@@ -10,7 +10,9 @@ use std::{
 use anyhow::{Context as _, Result};
 use perf_prof_events::{
     event::Shares,
-    picture::{EventWeights, FlameGraphStyle, StackDifference, Stacks, draw, draw_difference, draw_events, grouped},
+    picture::{
+        EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events, grouped,
+    },
 };
 
 use super::{super::period::PeriodUnit, Added, Before, difference::sides};
@@ -63,6 +65,7 @@ impl FlamePlan {
             count_name: count_name.clone(),
             divisor,
             subtitle: Some(subtitle),
+            command: after.sums.provenance.command.clone(),
             partial: (!partial.is_empty()).then(|| partial.join(", ")),
             ..FlameGraphStyle::default()
         };
@@ -75,7 +78,7 @@ impl FlamePlan {
             None => draw(stacks, &style(subtitle(after), after.missing.reasons()), &mut to)?,
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
-                let difference = StackDifference::new(stacks_before, stacks);
+                let difference = StackDifference::new(stacks_before, stacks, after.sums.roots);
                 if is_text {
                     difference.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
@@ -83,7 +86,7 @@ impl FlamePlan {
                         missing.reasons().into_iter().map(move |reason| format!("{side}: {reason}"))
                     });
                     let subtitle = of_difference(&before.name, added, after, &difference);
-                    draw_difference(&difference, &style(subtitle, sides.collect()), &mut to)?;
+                    draw_difference(&difference, &weights(after), &style(subtitle, sides.collect()), &mut to)?;
                 }
             }
         }
@@ -104,21 +107,31 @@ fn title(Added { names, sums, .. }: &Added) -> String {
 }
 
 /// Returns the total, and the duration of the recording.
-fn subtitle(Added { units, sums, .. }: &Added) -> String {
+fn subtitle(added: &Added) -> String {
+    let Added { units, sums, .. } = added;
     let total = sums.shares.iter().map(Shares::total).sum();
-    // A sum of different things means nothing. Each event shows its own in its box.
-    let apart = || format!("{} events, each with the same width,", units.len());
-    common_unit(units).map_or_else(apart, |unit| unit.sum(total)) + &sums.provenance.within()
+    common_unit(units).map_or_else(|| apart(added), |unit| unit.sum(total)) + &sums.provenance.within()
+}
+
+/// Returns the subtitle of events that are apart. A sum of different things means nothing, and each event shows its own in its box.
+fn apart(added: &Added) -> String {
+    match weights(added).len() {
+        1 => "1 event".to_owned(),
+        events => format!("{events} events, each with the same width,"),
+    }
 }
 
 /// Returns the subtitle of a difference: what both sides are, and what the colours mean.
 fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDifference) -> String {
+    let are_apart = after.sums.roots == Roots::Events;
     let side = |added: &Added| {
-        let samples = added.sums.shares.iter().map(Shares::samples).sum();
-        format!("{}, {} samples", subtitle(added), grouped(samples))
+        let samples = grouped(added.sums.shares.iter().map(Shares::samples).sum());
+        let sum = if are_apart { apart(added) + &added.sums.provenance.within() } else { subtitle(added) };
+        format!("{sum}, {samples} samples")
     };
     let place = before.sums.provenance.place().map_or_else(String::new, |place| format!(" on {place}"));
-    let part = |share: f64, what: String| (share > 0.0).then(|| format!("; {what} ({share:.2} points)"));
+    let up_to = if are_apart { "up to " } else { "" };
+    let part = |share: f64, what: String| (share > 0.0).then(|| format!("; {what} ({up_to}{share:.2} points)"));
     let new = part(difference.new_share(), format!("violet: it is not in {name}"));
     let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box"));
     format!(

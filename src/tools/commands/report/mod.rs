@@ -23,7 +23,7 @@ use perf_prof_events::{
         AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Provenance,
         Sample, Shares, Stop, cgroup_text, frame_label, frames, sampled_function,
     },
-    picture::{Label, Stacks, grouped},
+    picture::{Label, Roots, Stacks, grouped},
 };
 use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
@@ -100,8 +100,9 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     let compared = plan.before.as_ref().map(|before| Reading::open(plan, &before.input)).transpose()?;
     // Both flame graphs get the same outermost frames, because they are compared.
     let has_many = |reading: &Reading| reading.names.len() > 1;
-    let roots =
-        if has_many(&reading) || compared.as_ref().is_some_and(has_many) { Roots::Events } else { Roots::Tasks };
+    let differ =
+        |compared: &Reading| has_many(compared) || difference::shares_no_event(&reading.names, &compared.names);
+    let roots = if has_many(&reading) || compared.as_ref().is_some_and(differ) { Roots::Events } else { Roots::Tasks };
     if let (Some(compared), Some(before)) = (&compared, &plan.before) {
         difference::warn_of_other_events(before, &reading.names, &compared.names);
     }
@@ -217,16 +218,6 @@ impl Missing {
 /// The reason that is printed for a damaged recording.
 const CANNOT_BE_READ: &str = "a part of the recording cannot be read";
 
-/// The outermost frames of a flame graph.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Roots {
-    /// The names of events. They separate periods in different units, which must not be added up, for example
-    /// nanoseconds and calls.
-    Events,
-    /// The comms of tasks, if there is only one event.
-    Tasks,
-}
-
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
         let mut run = RunPlan::of_recording(input, &plan.events, plan.verbosity);
@@ -264,7 +255,8 @@ impl Reading {
                 profile: plan.pprof.is_some().then(|| SampledProfile::new(&events, budget)),
                 cut_stacks: 0,
                 has_cgroups: plan.by.contains(&GroupKey::Cgroup),
-                names: if roots == Roots::Events { names.clone() } else { Vec::new() },
+                roots,
+                names: names.clone(),
                 task_names: TaskNames::default(),
                 failed: None,
             })
@@ -299,7 +291,9 @@ struct Sums {
     has_cgroups: bool,
     /// The number of samples whose call chains did not fit into `stacks`.
     cut_stacks: u64,
-    /// The names of events, if they are the outermost frames of the flame graph. Otherwise empty.
+    /// The outermost frames of the flame graph.
+    roots: Roots,
+    /// The names of the events.
     names: Vec<String>,
     task_names: TaskNames,
     failed: Option<anyhow::Error>,
@@ -342,7 +336,8 @@ impl Deliver for Sums {
         let mut at = stacks.root();
         let whole = chain.iter().rev().map(|frame| &**frame);
         let frames = whole.chain(place.filter(|_| chain.is_empty())).map(frame_label);
-        let roots = self.names.get(event).into_iter().chain([&comm]).map(|name| Label::Name(name));
+        let event = self.names.get(event).filter(|_| self.roots == Roots::Events);
+        let roots = event.into_iter().chain([&comm]).map(|name| Label::Name(name));
         for label in roots.chain(frames) {
             let Some(next) = stacks.child_with_room(at, label) else {
                 self.cut_stacks += 1;
