@@ -145,9 +145,14 @@ class Export(unittest.TestCase):
 
     @unittest.skipUnless(perfetto, "perfetto is not installed")
     def test_perfettos_tables_are_filled_with_scheduling_tasks_and_their_ends(self):
+        for call_graph in False, True:
+            with self.subTest(call_graph=call_graph):
+                self.check_tables(call_graph)
+
+    def check_tables(self, call_graph):
         path = self.path / "cpus.data"
-        cpus = sorted(os.sched_getaffinity(0))
-        pp.record(*EVENTS[:3], "sched:sched_process_exit", output=path, cpus=cpus, mmap_pages="8M", exec=["sh", "-c", WORK])
+        options = {"cpus": sorted(os.sched_getaffinity(0)), "mmap_pages": "8M", "call_graph": call_graph}
+        pp.record(*EVENTS[:3], "sched:sched_process_exit", output=path, exec=["sh", "-c", WORK], **options)
         with pp.replay(path) as events:
             rows = [(event._event, event._time, event._cpu, event._tid, event._realtime, event.to_dict()) for event in events]
             self.assertEqual(events.lost, 0)

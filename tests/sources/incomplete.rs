@@ -240,3 +240,23 @@ fn tables_of_complete_spans_say_so_in_json_only() {
     let events = perf_prof(&["top", "sched:sched_switch", "--json", "--input"]).arg(&path).output().unwrap();
     assert_eq!(objects(&stdout(&events))[0]["partial"], false);
 }
+
+/// `perf record -F` and `-c` sample tracepoints too.
+#[test]
+fn spans_of_sampled_tracepoints_are_refused_and_their_counts_are_partial() {
+    needs([Need::Tracefs, Need::Perf]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    const CALLS: [&str; 2] = ["syscalls:sys_enter_close", "syscalls:sys_exit_close"];
+    for (option, how, is_partial) in
+        [(["-F", "99"], "(99 a second)", true), (["-c", "3"], "(1 of 3)", true), (["-c", "1"], "", false)]
+    {
+        record(&path, &[&option[..], &["-e", CALLS[0], "-e", CALLS[1], "--", "ls"]].concat());
+        let counted = perf_prof(&["top", CALLS[0], "--json", "--input"]).arg(&path).output().unwrap();
+        assert_eq!(objects(&stdout(&counted)).pop().unwrap()["partial"], is_partial, "{option:?}");
+        let spans = perf_prof(&["top", &format!("span:x={}..{}", CALLS[0], CALLS[1]), "--input"]).arg(&path).output();
+        let spans = spans.unwrap();
+        assert_eq!(spans.status.success(), !is_partial, "{option:?}: {}", said(&spans));
+        assert!(said(&spans).contains(how), "{option:?}: {}", said(&spans));
+    }
+}

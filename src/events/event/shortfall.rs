@@ -33,7 +33,7 @@ pub struct Shortfall {
     pub unread: bool,
     /// The recording lacks the events of other tasks, which a source needs, so the number of missing spans is unknown.
     pub of_some_tasks: bool,
-    /// The recording lacks events of spans, because they did not pass a filter when they were recorded.
+    /// The recording lacks events, because they did not pass a filter when they were recorded, or because they were sampled.
     pub filtered: bool,
     /// The number of scheduler events that were not delivered, although no loss was reported.
     pub unseen: u64,
@@ -211,7 +211,7 @@ impl Shortfall {
             reasons.push("the events of other tasks were not recorded".to_owned());
         }
         if self.filtered {
-            reasons.push("events that did not pass a filter were not recorded".to_owned());
+            reasons.push("events that did not pass a filter, or were not sampled, were not recorded".to_owned());
         }
         if self.without_room != 0 {
             reasons.push(counted(

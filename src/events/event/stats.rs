@@ -37,7 +37,7 @@ pub struct Stats {
     unread: AtomicBool,
     /// True if the recording lacks the events of other tasks, which a source needs.
     of_some_tasks: AtomicBool,
-    /// True if the recording lacks events of spans, because they did not pass a filter when they were recorded.
+    /// True if the recording lacks events, because they did not pass a filter when they were recorded, or were sampled.
     filtered: AtomicBool,
     /// Whether only a part of a recording is read, by the times that the user selected.
     of_part: AtomicBool,
@@ -291,12 +291,12 @@ impl Stats {
         self.of_some_tasks.load(Relaxed)
     }
 
-    /// Notes that the recording lacks events of spans, because they did not pass a filter when they were recorded.
+    /// Notes that the recording lacks events, because they did not pass a filter when they were recorded, or were sampled.
     pub fn note_filtered(&self) {
         self.filtered.store(true, Relaxed);
     }
 
-    /// Returns whether the recording lacks events of spans, because they did not pass a filter.
+    /// Returns whether the recording lacks events, because they did not pass a filter, or were sampled.
     pub fn is_filtered(&self) -> bool {
         self.filtered.load(Relaxed)
     }

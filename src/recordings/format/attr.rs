@@ -1,6 +1,9 @@
 //! The attr of an event as a recording stores it, in any size and byte order.
 
-use perf_prof_format::record::{SampleFormat, SampleLayout, TrailerLayout};
+use perf_prof_format::{
+    abi::PERF_TYPE_TRACEPOINT,
+    record::{SampleFormat, SampleLayout, TrailerLayout},
+};
 
 use super::bytes::{ByteOrder, ByteReader};
 
@@ -96,6 +99,17 @@ impl Attr {
     /// Returns whether a flag is set.
     pub fn has(&self, flag: AttrFlag) -> bool {
         self.flags >> flag as u32 & 1 != 0
+    }
+
+    /// Returns how the samples of a tracepoint are selected, if there is not one for each time that it happened: `199 a second`,
+    /// `1 of 100`. `None` for other events, which count something that is always sampled.
+    pub fn sampled_tracepoints(&self) -> Option<String> {
+        let period = self.sample_period;
+        match self.has(AttrFlag::Freq) {
+            _ if self.kind != PERF_TYPE_TRACEPOINT => None,
+            true => Some(format!("{period} a second")),
+            false => (period > 1).then(|| format!("1 of {period}")),
+        }
     }
 
     /// Returns `precise_ip`: how precise the sampled address is, from 0 to 3.

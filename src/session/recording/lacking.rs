@@ -31,6 +31,8 @@ pub struct Lacking {
     pub of_some_tasks: Vec<String>,
     /// The sources with fields that need an event that was not recorded.
     unknown_fields: Vec<UnknownFields>,
+    /// Whether the recording has only a part of a tracepoint's events, because they were sampled.
+    pub are_sampled: bool,
     /// The selectors of spans of which events are missing, because they did not pass a filter when they were recorded.
     filtered: Vec<Filtered>,
 }
@@ -59,7 +61,7 @@ impl Lacking {
         if !self.of_some_tasks.is_empty() {
             stats.note_of_some_tasks();
         }
-        if !self.filtered.is_empty() {
+        if !self.filtered.is_empty() || self.are_sampled {
             stats.note_filtered();
         }
     }

@@ -67,6 +67,7 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
     let mut selected = Selected { routes: vec![Vec::new(); formats.len()], moves, ..Selected::default() };
     if specs.is_empty() {
         for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
+            selected.lacking.are_sampled |= event.attr.sampled_tracepoints().is_some();
             selected.add(attr, event_type(event, &formats[attr], None), None);
         }
         if selected.types.is_empty() {
@@ -106,6 +107,7 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             if asked && !has_chains(&event) {
                 selected.lacking.without_chains.push(event.real_name());
             }
+            selected.lacking.are_sampled |= recording.events[attr].attr.sampled_tracepoints().is_some();
             selected.add(attr, event, Some((spec, filter)));
         }
     }
@@ -250,6 +252,22 @@ fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &
     }
 }
 
+/// Refuses a span of tracepoints of which the recording has only a part: begins would be paired with ends of others.
+fn refuse_sampled(spec: &EventSpec, inputs: &SpanInputs, recording: &Recording, formats: &[Format]) -> Result<()> {
+    for (attr, _) in inputs {
+        if let Some(how) = recording.events[*attr].attr.sampled_tracepoints() {
+            bail!(
+                "{}: {} has only a part of all {} ({how}), and a span needs each of them; record without -F and -c, or with \
+                 `-c 1` (perf applies -F to tracepoints too, perf-prof does not)",
+                spec.selector,
+                recording.name,
+                formats[*attr].name(),
+            );
+        }
+    }
+    Ok(())
+}
+
 impl Selected {
     fn add(&mut self, attr: usize, event: EventType, limits: Option<(&EventSpec, Option<Filter>)>) {
         let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
@@ -268,6 +286,7 @@ impl Selected {
     ) -> Result<()> {
         let wrong = |error| anyhow!("{}: {error}", spec.selector);
         devices::refuse_names(span)?;
+        refuse_sampled(spec, &inputs, recording, formats)?;
         if lacks_tasks(spec, &inputs, recording) {
             self.lacking.of_some_tasks.push(spec.selector.clone());
         }

@@ -307,6 +307,11 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes an event as an instant of its thread. The process of the thread must have been written before.
     pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         self.seen(place);
+        self.moment_of_event(place, moment)
+    }
+
+    /// Writes the event that was written last as an instant too. After a switch, another task is running than the one in `place`.
+    pub fn moment_of_event(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         let Place { time, tid, .. } = place;
         let ThreadMoment { name, arguments, stack } = moment;
         let Some(told) = self.threads.get_mut(&tid) else { return Ok(()) };
@@ -487,6 +492,18 @@ mod tests {
         });
         let expected = [(1, "7 1 8"), (4, "waking 7"), (4, "8 32768 0"), (9, "0 0 7"), (9, "7 1 0")];
         assert_eq!(events(&packets), [(owned(&expected), true)]);
+    }
+
+    #[test]
+    fn a_switch_that_is_an_instant_too_adds_no_switch() {
+        let packets = written(ThreadEnds::Freed, |trace| {
+            trace.thread((7, 7), "sh", "sh", 1).unwrap();
+            for (time, prev, next) in [(1, 7, 8), (5, 8, 7), (9, 7, 0)] {
+                trace.event(at(0, time, prev), switch(prev, 1, next)).unwrap();
+                trace.moment_of_event(at(0, time, prev), ThreadMoment::default()).unwrap();
+            }
+        });
+        assert_eq!(events(&packets), [(owned(&[(1, "7 1 8"), (5, "8 1 7"), (9, "7 1 0")]), false)]);
     }
 
     #[test]

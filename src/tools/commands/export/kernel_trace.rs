@@ -201,7 +201,11 @@ impl Exporter for PerfettoTrace<'_> {
         };
         let arguments = values(sample).map(argument).collect();
         let stack = if has_callchain(sample) { functions(sample, context).collect() } else { Vec::new() };
-        self.trace.moment(place, ThreadMoment { name, arguments, stack })
+        let moment = ThreadMoment { name, arguments, stack };
+        match self.kinds.get(event) {
+            Some(Kind::Known(..)) => self.trace.moment_of_event(place, moment),
+            _ => self.trace.moment(place, moment),
+        }
     }
 
     fn lost(&mut self) {
