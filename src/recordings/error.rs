@@ -113,6 +113,11 @@ pub(crate) fn missing_end(name: &str) -> String {
     format!("{name} is cut off: what follows its records is missing, such as build ids; {RENEW}")
 }
 
+/// Returns the warning about a recording whose list of features is not where the header says, so that of its start is read.
+pub(crate) fn moved_end(name: &str) -> String {
+    format!("{name} is damaged: bytes are missing before what follows its records, such as build ids; {RENEW}")
+}
+
 /// Returns the warning about records whose headers contain another type than the recorder wrote. `count` is the number
 /// of these records.
 pub(crate) fn wrong_types(name: &str, count: u64) -> String {

@@ -18,11 +18,12 @@ use perf_prof_format::{
 use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
-    error::{PerfDataError, cut_off, missing_end, wrong_types},
+    error::{PerfDataError, cut_off, wrong_types},
     format::{
         attr::{Attr, AttrFlag},
         bytes::ByteOrder,
         features::{EventDesc, Features, feature_name},
+        file_features::FileFeatures,
         first_records::{AuxTrace, FirstRecords, IdIndex, RingsOf, aux_warning},
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
@@ -203,25 +204,8 @@ impl Recording {
         };
         let mut warnings = Vec::new();
         let io = |error| PerfDataError::io(name, error);
-        let known = header::read_early_features(&*input, &header).map_err(io)?;
-        let is_finished = header.data.size != 0 && !(header.features.is_empty() && known.is_some());
-        let list = header.feature_list();
-        let mut features = match &known {
-            // In this case, the list of feature sections after the records was never written, or is cut off.
-            Some(known) if !is_finished || list.offset.saturating_add(list.size) > size => {
-                Features::read(&*input, &described_within, known, &mut warnings)?
-            }
-            _ if header.data.size == 0 => Features::default(),
-            _ => Features::read(&*input, &described_within, &header, &mut warnings)?,
-        };
-        if !is_finished {
-            warnings.push(format!(
-                "{name} was not finished: the recorder did not exit normally. The records can still be read{}",
-                if known.is_some() { "" } else { ", but event names and tracepoint formats are missing" }
-            ));
-        } else if list.offset.saturating_add(list.size) > size {
-            warnings.push(missing_end(name));
-        }
+        let FileFeatures { mut features, is_finished } =
+            FileFeatures::read(&*input, &described_within, &header, &mut warnings)?;
         let mut blocks = StoredIndex::default();
         let ending = if header.data.size == 0 { Ending::Killed } else { Ending::Finished };
         if ending == Ending::Killed {

@@ -4,6 +4,7 @@ pub mod attr;
 pub mod bytes;
 pub mod checksums;
 pub mod features;
+pub mod file_features;
 pub mod first_records;
 pub mod header;
 pub mod interpreter_frames;

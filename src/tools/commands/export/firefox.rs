@@ -19,6 +19,8 @@ use super::{Destination, Exporter, Partial, rows::Row};
 
 /// The profile. Its memory grows with the number of samples.
 pub struct FirefoxProfile<'a> {
+    /// The path of the recording.
+    name: String,
     profile: Profile,
     to: &'a mut Destination,
     kernel: CategoryHandle,
@@ -72,7 +74,16 @@ impl<'a> FirefoxProfile<'a> {
         profile.set_symbolicated(true);
         let kernel = profile.add_category("Kernel", CategoryColor::Orange);
         let user = profile.add_category("User", CategoryColor::Yellow);
-        FirefoxProfile { profile, to, kernel, user, processes: HashMap::new(), threads: HashMap::new(), first: None }
+        FirefoxProfile {
+            name,
+            profile,
+            to,
+            kernel,
+            user,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            first: None,
+        }
     }
 
     /// Returns the thread of a sample. The profile shows the last name of the thread.
@@ -155,7 +166,11 @@ impl Exporter for FirefoxProfile<'_> {
         Ok(())
     }
 
-    fn finish(self, _: &Context, _: Option<&Partial>) -> io::Result<()> {
+    fn finish(mut self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
+        // The profiler shows it above the profile.
+        if let Some(partial) = partial {
+            self.profile.set_product(&format!("{} (partial: {})", self.name, partial.text()));
+        }
         Ok(serde_json::to_writer(self.to, &self.profile)?)
     }
 }
