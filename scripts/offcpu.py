@@ -72,7 +72,8 @@ report = Report(FlameGraph, show, counts, notes={
     f"{untold}, at most {duration(counts['untold ns'] // 1000)}",
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; times may be missing or wrong".format,
 })  # fmt: skip
-left, switches = Pairs(report, counts), Switches(report, counts)  # left: with the event at which a task left its CPU
+left = Pairs(report, counts)  # with the event at which a task left its CPU
+switches = Switches(report, counts, lambda tid: is_selected(args, tid))
 __interval__, __partial__, __merge__, _, __lost__ = *report.callbacks, left.lost
 
 

@@ -63,7 +63,7 @@ report = Report(lambda: defaultdict(new_waits), show, counts, notes={
     "again": "waits that are not counted, because the task was woken again before a switch to it was seen",
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; waits may be missing or wrong".format,
 })  # fmt: skip
-waiting, switches = Waits(report, counts), Switches(report, counts)
+waiting, switches = Waits(report, counts), Switches(report, counts, lambda tid: is_selected(args, tid))
 __interval__, __partial__, __merge__, __exit__, __lost__ = *report.callbacks, waiting.lost
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from perf_prof import Losses, Parts, PerfEvent, States
@@ -93,11 +94,14 @@ class Switches(States):
 
     Some kernels do not trace all switches, and some are lost or filtered. If a switch does not leave the task to which the CPU
     switched before, there was at least one more. Call note(event) for each sched:sched_switch.
+
+    is_of(tid) says whether the script is about a thread: then only switches from and to these threads count.
     """
 
-    def __init__(self, parts: Parts, counts: Counter[str]) -> None:
+    def __init__(self, parts: Parts, counts: Counter[str], is_of: Callable[[int], bool] | None = None) -> None:
         super().__init__(parts)
         self._counts = counts
+        self._is_of = is_of
         self._leaves = self.ends(self._task_leaves)
         self._comes = self.sets(self._task_comes)
 
@@ -108,7 +112,10 @@ class Switches(States):
         self._comes(now, cpu, event.next_pid)
 
     def _task_leaves(self, now: int, cpu: int, tid: int) -> None:
-        self._counts["unseen"] += self.pop(cpu, tid) != tid
+        before = self.pop(cpu, tid)
+        if before != tid:
+            # `before` has left the CPU, and `tid` has come to it.
+            self._counts["unseen"] += self._is_of is None or self._is_of(before) or self._is_of(tid)
 
     def _task_comes(self, now: int, cpu: int, tid: int) -> None:
         self[cpu] = tid

@@ -413,6 +413,11 @@ print(script.counts['unseen'])
         };
         let test = format!("{table}{switches}");
         assert!(on_made_up_events(name, &test).starts_with("0\n2\n"), "{name}");
+        // Those of other threads do not concern the times of a thread.
+        let of_thread = |tid: u32| format!("{table}\nscript.args.tid = {tid}{switches}");
+        for (tid, counts) in [(8, "0\n1\n"), (5, "0\n1\n"), (4, "0\n0\n")] {
+            assert!(on_made_up_events(name, &of_thread(tid)).starts_with(counts), "{name} {tid}");
+        }
     }
 }
 
