@@ -31,6 +31,8 @@
 
 pub mod output;
 
+mod partial_line;
+
 pub mod parallel;
 
 pub mod commands;
