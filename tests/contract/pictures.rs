@@ -117,7 +117,7 @@ def add(event):
     own.add(['f'])
     graph.add(['f'], 500_000)
 task__task_rename = add, calls
-WHERE = r' in [0-9]+\\.[0-9]{3} s; ' + re.escape(socket.gethostname()) + r', 20[0-9-]{8} [0-9:]{8}'
+WHERE = r' in [0-9]+\\.[0-9]{3} s; ' + re.escape(socket.gethostname()) + r', 20[0-9-]{8} [0-9:]{8} [+-][0-9:]{5}'
 def subtitle(graph):
     return re.search(r'id=\"subtitle\"[^>]*>([^<]*)<', graph._repr_svg_())[1]
 def __exit__():

@@ -239,7 +239,8 @@ fn a_loss_ends_when_the_events_are_turned_off() {
     let script = "
 import time, perf_prof
 start = time.monotonic_ns()
-def syscall(e): time.sleep(0.02)
+waits = iter([2.2])
+def syscall(e): time.sleep(next(waits, 0))
 def __exit__():
     row = perf_prof.stats()['events']['syscall']
     took = time.monotonic_ns() - start

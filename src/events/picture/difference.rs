@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Label, Stacks, flame_events::Part};
+use super::{
+    Label, Stacks,
+    flame_events::{Comparison, Part},
+};
 
 /// The smallest change with the strongest colour, in percentage points: a few samples more or less are no finding.
 const STRONGEST: f64 = 1.0;
@@ -141,7 +144,11 @@ impl StackDifference {
         let mut sums: HashMap<usize, f64> = HashMap::new();
         for node in &self.nodes {
             let event = if self.roots == Roots::Events { node.root } else { 0 };
-            *sums.entry(event).or_default() += of(node, self.total(node));
+            let total = self.total(node);
+            // An event that only one set has cannot be compared.
+            if total.before != 0 && total.after != 0 {
+                *sums.entry(event).or_default() += of(node, total);
+            }
         }
         sums.into_values().fold(0.0, f64::max)
     }
@@ -165,15 +172,24 @@ impl StackDifference {
     /// so shares are compared.
     pub(super) fn boxes(&self, parts: &mut [Part<'_>]) -> Vec<String> {
         let mut lines = Vec::new();
-        let mut end = 0u64;
+        let (mut end, mut is_scaled) = (0u64, false);
         self.tree.for_each_node(|stack, node| {
             let node = &self.nodes[node.0];
             let Some(part) = parts.iter_mut().find(|part| part.has(stack)).filter(|_| node.is_drawn()) else { return };
             let (own, total) = (part.widened(node.weight.after.own, &mut end), self.total(node));
+            if total.before == 0 && self.roots == Roots::Events {
+                part.comparison = Comparison::Impossible;
+                lines.push(format!("{} {own} {own}", part.labelled(stack)));
+                return;
+            }
+            if let (false, Some(label)) = (stack.contains(';'), &mut part.label) {
+                *label += &format!(", {} before", part.event.text(total.before));
+            }
+            let stack = part.labelled(stack);
             let width = total.after.saturating_mul(part.factor);
             let before = u128::from(node.weight.before.own) * u128::from(width) / u128::from(total.before.max(1));
             lines.push(if node.is_new() { format!("{stack} {own}") } else { format!("{stack} {before} {own}") });
-            if lines.len() == 1 {
+            if !std::mem::replace(&mut is_scaled, true) {
                 // Colours are relative to the largest change of a line. This line says the smallest one and adds no box.
                 lines.push(format!("{stack} {} 0", (width as f64 * STRONGEST / 100.0) as u64));
             }

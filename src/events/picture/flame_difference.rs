@@ -9,7 +9,7 @@ use super::{
     DrawError, EventWeights, FlameGraphStyle, StackDifference,
     colors::VIOLET,
     difference::Roots,
-    flame_events::{Part, parts, with_own_weights},
+    flame_events::{Comparison, Part, parts, with_own_weights},
     flame_graph::{draw_lines, with_known_mark},
 };
 
@@ -36,7 +36,7 @@ pub fn draw_difference(
     let mut parts = parts(events);
     if difference.roots() == Roots::Tasks {
         parts.truncate(1);
-        parts.iter_mut().for_each(|part| part.root = None);
+        parts.iter_mut().for_each(|part| (part.root, part.label) = (None, None));
     }
     let lines = difference.boxes(&mut parts);
     // Boxes that have a change do not get these colours. The box below all others has no name.
@@ -49,6 +49,9 @@ pub fn draw_difference(
     draw_lines(lines, &FlameGraphStyle { divisor: PRECISION, ..look.clone() }, Some(&mut colors), &mut svg)?;
     let width: u64 = parts.iter().map(Part::width).sum();
     let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |title, part| {
+        if part.comparison == Comparison::Impossible {
+            return "; not compared".to_owned();
+        }
         // The change is relative to the whole width.
         let factor = width as f64 / part.width().max(1) as f64 / PRECISION as f64;
         change(title).map_or_else(|| "; new".to_owned(), |change| format!("; {}", points(change * factor)))
@@ -151,13 +154,14 @@ mod tests {
         let events =
             [event("calls", 40, "calls", 1), event("ns", 1_000_000, "us", 1000), event("other", 1, "events", 1)];
         let svg = draw(&StackDifference::new(&before, &after, Roots::Events), &events).unwrap();
-        assert_eq!(hover(&svg, "all"), ["3 events, 100%"]);
-        assert_eq!(hover(&svg, "calls"), ["40 calls, 100.00%; 0.00 points"]);
+        assert_eq!(hover(&svg, "all"), ["3 kinds of events, 100%"]);
+        assert_eq!(hover(&svg, "calls: 40 calls, 20 calls before"), ["100.00%; 0.00 points"]);
+        assert_eq!(hover(&svg, "other: 1 events"), ["100.00%; not compared"]);
         let mut boxes = hover(&svg, "f");
         boxes.sort_unstable();
         assert_eq!(
             boxes,
-            ["1 events, 100.00%; new", "30 calls, 75.00%; +25.00 points", "500 us, 50.00%; -50.00 points"]
+            ["1 events, 100.00%; not compared", "30 calls, 75.00%; +25.00 points", "500 us, 50.00%; -50.00 points"]
         );
         assert!(hover(&svg, "g").contains(&"500 us, 50.00%; new"), "{svg}");
     }

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{DrawError, FlameGraphStyle, Label, Stacks, flame_graph::draw_weighted, quantity::grouped};
+use super::{DrawError, FlameGraphStyle, Label, Stacks, escaped, flame_graph::draw_weighted, quantity::grouped};
 
 /// The weights of an event, whose name is the outermost frame of its stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,9 @@ pub fn draw_events(
     let mut parts = parts(events);
     let lines = scaled(stacks.lines(), &mut parts);
     let mut svg = Vec::new();
-    draw_weighted(stacks, lines, &FlameGraphStyle { divisor: 1, ..look.clone() }, &mut svg)?;
+    let labels = parts.iter().filter_map(|part| part.label.as_deref());
+    let names: Vec<&str> = stacks.names().chain(labels).collect();
+    draw_weighted(&names, lines, &FlameGraphStyle { divisor: 1, ..look.clone() }, &mut svg)?;
     let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |_, _| String::new());
     Ok(to.write_all(svg.as_bytes())?)
 }
@@ -38,13 +40,39 @@ pub(super) struct Part<'a> {
     pub event: &'a EventWeights,
     /// The outermost frame. `None` if there is only this event, and the outermost frames are others.
     pub root: Option<String>,
+    /// What the picture has in place of the outermost frame: the event and its sum.
+    pub label: Option<String>,
+    /// Whether the event can be compared with an earlier one.
+    pub comparison: Comparison,
     /// The weights are multiplied by this number, so that all parts have about the same width.
     pub factor: u64,
     /// The left and the right edge, in weights of the picture.
     edges: Option<(u64, u64)>,
 }
 
+/// Whether an event can be compared with an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Possible,
+    /// The earlier set has no such event.
+    Impossible,
+}
+
+impl EventWeights {
+    /// Returns a weight in the unit of the event.
+    pub(super) fn text(&self, weight: u64) -> String {
+        let count = (weight as f64 / self.divisor.max(1) as f64).round() as u64;
+        format!("{} {}", grouped(count), self.count_name)
+    }
+}
+
 impl Part<'_> {
+    /// Returns the stack with the label in place of its outermost frame.
+    pub fn labelled(&self, stack: &str) -> String {
+        let called = self.root.as_deref().and_then(|root| stack.strip_prefix(root));
+        called.zip(self.label.as_deref()).map_or_else(|| stack.to_owned(), |(called, label)| format!("{label}{called}"))
+    }
+
     /// Returns whether a stack is in this part.
     pub fn has(&self, stack: &str) -> bool {
         self.root.as_deref().is_none_or(|root| stack.split(';').next() == Some(root))
@@ -74,7 +102,9 @@ pub(super) fn parts(events: &[EventWeights]) -> Vec<Part<'_>> {
     let parts = events.iter().map(|event| {
         let EventWeights { name, total, .. } = event;
         let factor = (largest.saturating_mul(scale) / total.max(&1)).max(1);
-        Part { event, root: Some(Label::Name(name).text()), factor, edges: None }
+        let root = Label::Name(name).text();
+        let label = Some(Label::Name(&format!("{root}: {}", event.text(*total))).text());
+        Part { event, root: Some(root), label, comparison: Comparison::Possible, factor, edges: None }
     });
     parts.collect()
 }
@@ -86,7 +116,7 @@ fn scaled(lines: Vec<String>, parts: &mut [Part<'_>]) -> Vec<String> {
         let (stack, weight) = line.rsplit_once(' ')?;
         let part = parts.iter_mut().find(|part| part.has(stack))?;
         let weight = part.widened(weight.parse().ok()?, &mut end);
-        Some(format!("{stack} {weight}"))
+        Some(format!("{} {weight}", part.labelled(stack)))
     };
     lines.into_iter().filter_map(&mut scale).collect()
 }
@@ -114,17 +144,19 @@ fn own_title(text: &str, parts: &[Part<'_>], further: impl Fn(&str, &Part<'_>) -
     let part = parts.iter().find(|part| part.edges.is_some_and(|(begin, end)| begin <= place && place + width <= end));
     let Some(part) = part else {
         let drawn = parts.iter().filter(|part| part.edges.is_some()).count();
-        return Some(format!("{name} ({drawn} events, 100%)</title>{rest}"));
+        return Some(format!("{name} ({drawn} kinds of events, 100%)</title>{rest}"));
     };
     let weight = width / part.factor;
-    let count = grouped((weight as f64 / part.event.divisor.max(1) as f64).round() as u64);
     // The box below all others has no decimals.
     let share = if of_name.ends_with(", 100%)") {
         "100%".to_owned()
     } else {
         format!("{:.2}%{}", 100.0 * weight as f64 / part.event.total.max(1) as f64, further(title, part))
     };
-    Some(format!("{name} ({count} {}, {share})</title>{rest}", part.event.count_name))
+    if part.label.as_deref().is_some_and(|label| escaped(label) == name) {
+        return Some(format!("{name} ({share})</title>{rest}"));
+    }
+    Some(format!("{name} ({}, {share})</title>{rest}", part.event.text(weight)))
 }
 
 #[cfg(test)]
@@ -160,9 +192,9 @@ mod tests {
         let mut titles: Vec<&str> = all.iter().map(|(title, _)| title.as_str()).collect();
         titles.sort_unstable();
         expect_test::expect![[r#"
-            a: b (3 events, 100.00%)
-            all (2 events, 100%)
-            cpu-clock (10,000,000 us, 100.00%)
+            a: b: 3 events (100.00%)
+            all (2 kinds of events, 100%)
+            cpu-clock: 10,000,000 us (100.00%)
             f (2 events, 66.67%)
             f (9,000,000 us, 90.00%)
             ls (10,000,000 us, 100.00%)
@@ -177,6 +209,6 @@ mod tests {
     fn the_largest_weights_do_not_overflow() {
         let of = [("a/f", u64::MAX - 10), ("b/f", 10)];
         let all = boxes(&of, &[("a", u64::MAX - 10, "ns", 1), ("b", 10, "calls", 1)]);
-        assert!(all.iter().any(|(title, _)| title.starts_with("a (18,446,744,073,709,551,")), "{all:?}");
+        assert!(all.iter().any(|(title, _)| title.starts_with("a: 18,446,744,073,709,551,")), "{all:?}");
     }
 }

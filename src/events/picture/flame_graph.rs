@@ -50,26 +50,26 @@ pub enum DrawError {
 
 /// Writes the flame graph to `to` as an SVG. If its colours show kinds of frames, the subtitle says which.
 pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
-    draw_weighted(stacks, stacks.lines(), look, to)
+    draw_weighted(&stacks.names().collect::<Vec<_>>(), stacks.lines(), look, to)
 }
 
-/// Writes the flame graph with the weights of `lines`. These are the lines of the stacks.
+/// Writes the flame graph of `lines`, whose frames have these names.
 pub(super) fn draw_weighted(
-    stacks: &Stacks,
+    names: &[&str],
     lines: Vec<String>,
     look: &FlameGraphStyle,
     to: impl Write,
 ) -> Result<(), DrawError> {
-    if stacks.is_empty() {
+    if lines.is_empty() {
         return Err(DrawError::Empty);
     }
     let Some(kinds) = look.colors.kinds else { return draw_lines(lines, look, None, to) };
     let mut colors = PaletteMap::default();
     // The box below all others has no name.
-    for name in stacks.names().chain([""]) {
+    for name in names.iter().copied().chain([""]) {
         colors.insert(with_known_mark(name), kinds.color(name));
     }
-    let texts = [look.subtitle.clone(), kinds.legend(stacks.names())].into_iter().flatten().collect::<Vec<_>>();
+    let texts = [look.subtitle.clone(), kinds.legend(names.iter().copied())].into_iter().flatten().collect::<Vec<_>>();
     let subtitle = (!texts.is_empty()).then(|| texts.join("; "));
     draw_lines(lines, &FlameGraphStyle { subtitle, ..look.clone() }, Some(&mut colors), to)
 }

@@ -17,13 +17,21 @@ pub enum PeriodUnit {
     Occurrences(String),
 }
 
+/// What occurrences of tracepoints are called.
+const TRACEPOINTS: &str = "events";
+
 impl PeriodUnit {
+    /// Returns whether these are occurrences of tracepoints.
+    pub fn is_of_tracepoints(&self) -> bool {
+        *self == PeriodUnit::Occurrences(TRACEPOINTS.to_owned())
+    }
+
     /// Returns the units of the selected events. `names` has the names of all events of the recording.
     pub fn of_events(chosen: &ChosenRecording, names: &[String]) -> Vec<PeriodUnit> {
         let of = |at: usize| {
             let event = &chosen.recording().events[at];
             match event.format {
-                Some(_) => PeriodUnit::Occurrences("events".to_owned()),
+                Some(_) => PeriodUnit::Occurrences(TRACEPOINTS.to_owned()),
                 None => PeriodUnit::of(&event.attr, &names[at]),
             }
         };

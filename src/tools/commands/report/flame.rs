@@ -15,7 +15,11 @@ use perf_prof_events::{
     },
 };
 
-use super::{super::period::PeriodUnit, Added, Before, difference::sides};
+use super::{
+    super::period::PeriodUnit,
+    Added, Before,
+    difference::{shares_no_event, sides},
+};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -43,9 +47,16 @@ fn weights(added: &Added) -> Vec<EventWeights> {
     weights.collect()
 }
 
-/// Returns the unit of all events. `None` if their units differ.
-fn common_unit(units: &[PeriodUnit]) -> Option<&PeriodUnit> {
-    units.first().filter(|first| units.iter().all(|unit| unit == *first))
+/// Returns the unit of a sum of all events. `None` if a sum would mean nothing: their units differ, or they measure the same time or
+/// the same cycles twice. Only different tracepoints are always different occurrences.
+fn common_unit(added: &Added) -> Option<&PeriodUnit> {
+    let have_any = added.units.iter().zip(&added.sums.shares).filter(|(_, shares)| shares.total() != 0);
+    let units: Vec<&PeriodUnit> = have_any.map(|(unit, _)| unit).collect();
+    match units[..] {
+        [] => added.units.first(),
+        [unit] => Some(unit),
+        [first, ..] => Some(first).filter(|_| units.iter().all(|unit| unit.is_of_tracepoints())),
+    }
 }
 
 impl FlamePlan {
@@ -58,7 +69,7 @@ impl FlamePlan {
 
     fn try_write(&self, after: &Added, stacks: &Stacks, before: Option<(&Before, &Added)>) -> Result<()> {
         let is_text = self.path.extension().and_then(OsStr::to_str) == Some("folded");
-        let common = common_unit(&after.units);
+        let common = common_unit(after);
         let (count_name, divisor) = common.map_or_else(|| ("periods".to_owned(), 1), shown);
         let style = |subtitle, partial: Vec<String>| FlameGraphStyle {
             title: Some(title(after)),
@@ -108,16 +119,15 @@ fn title(Added { names, sums, .. }: &Added) -> String {
 
 /// Returns the total, and the duration of the recording.
 fn subtitle(added: &Added) -> String {
-    let Added { units, sums, .. } = added;
-    let total = sums.shares.iter().map(Shares::total).sum();
-    common_unit(units).map_or_else(|| apart(added), |unit| unit.sum(total)) + &sums.provenance.within()
+    let total = added.sums.shares.iter().map(Shares::total).sum();
+    common_unit(added).map_or_else(|| apart(added), |unit| unit.sum(total)) + &added.sums.provenance.within()
 }
 
 /// Returns the subtitle of events that are apart. A sum of different things means nothing, and each event shows its own in its box.
 fn apart(added: &Added) -> String {
     match weights(added).len() {
-        1 => "1 event".to_owned(),
-        events => format!("{events} events, each with the same width,"),
+        1 => "1 kind of event".to_owned(),
+        events => format!("{events} kinds of events, each with the same width,"),
     }
 }
 
@@ -132,16 +142,26 @@ fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDi
     let place = before.sums.provenance.place().map_or_else(String::new, |place| format!(" on {place}"));
     let up_to = if are_apart { "up to " } else { "" };
     let part = |share: f64, what: String| (share > 0.0).then(|| format!("; {what} ({up_to}{share:.2} points)"));
-    let new = part(difference.new_share(), format!("violet: it is not in {name}"));
-    let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box"));
-    format!(
-        "after: {}\nbefore: {} ({name}{place})\n\
-         red: this chain of calls has a larger share than in {name}, blue: a smaller one, each without what it calls \
-         (the strongest colour: {:.2} points){}{}",
-        side(after),
-        side(before),
+    let new = part(difference.new_share(), format!("violet: it is not in {name}")).unwrap_or_default();
+    let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box")).unwrap_or_default();
+    let mut colours = format!(
+        "red: this chain of calls has a larger share than in {name}, blue: a smaller one, white: the same, each without what it \
+         calls (the strongest colour: {:.2} points){new}{gone}",
         difference.strongest_change(),
-        new.unwrap_or_default(),
-        gone.unwrap_or_default(),
-    )
+    );
+    if shares_no_event(&after.names, &before.names) {
+        colours = "nothing is compared, because no event is in both recordings".to_owned();
+    }
+    let [only_before, only_after] = [(before, after), (after, before)].map(|(of, other)| {
+        let names: Vec<String> = weights(of).into_iter().map(|event| event.name).collect();
+        let others: Vec<String> = weights(other).into_iter().map(|event| event.name).collect();
+        let missing = names.into_iter().filter(|name| shares_no_event(std::slice::from_ref(name), &others));
+        missing.collect::<Vec<_>>().join(", ")
+    });
+    let apart = [(only_before, format!("only in {name}, and not compared")), (only_after, format!("not in {name}"))];
+    let apart: String = apart
+        .iter()
+        .filter(|(events, _)| !events.is_empty())
+        .fold(String::new(), |text, (events, what)| format!("{text}\n{what}: {events}"));
+    format!("after: {}\nbefore: {} ({name}{place})\n{colours}{apart}", side(after), side(before))
 }
