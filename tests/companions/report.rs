@@ -131,7 +131,7 @@ fn a_flame_graph_of_a_profile_says_its_unit_where_and_when() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let title = text_of(&svg, "title");
     let date = title.strip_prefix(&format!("profile on {}, 20", host.trim())).unwrap_or_else(|| panic!("{title}"));
-    assert!(date.len() == 17 && date.bytes().all(|byte| b"0123456789-: ".contains(&byte)), "{title}");
+    assert!(date.len() == 24 && date.bytes().all(|byte| b"0123456789-: +".contains(&byte)), "{title}");
     let bytes = std::fs::read(&profile).unwrap();
     assert_eq!(bytes.windows(11).any(|text| text == b"nanoseconds"), is_clock);
     // A script says the same of the recording.
@@ -169,13 +169,15 @@ fn events_are_apart_in_a_flame_graph() {
     printed(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(
-        text_of(&svg, "subtitle").starts_with("2 events, each with the same width, in "),
+        text_of(&svg, "subtitle").starts_with("2 kinds of events, each with the same width, in "),
         "{}",
         text_of(&svg, "subtitle")
     );
-    for (root, unit) in
-        [("all (2 events, 100%)", ""), ("cpu-clock (", " us, 100.00%)"), ("page-faults (", " page-faults, 100.00%)")]
-    {
+    for (root, unit) in [
+        ("all (2 kinds of events, 100%)", ""),
+        ("cpu-clock: ", " us (100.00%)"),
+        ("page-faults: ", " page-faults (100.00%)"),
+    ] {
         let is_root = |title: &&str| title.starts_with(root) && title.ends_with(unit);
         let titles = svg.split("<title>").filter_map(|rest| Some(rest.split_once("</title>")?.0));
         assert_eq!(titles.filter(is_root).count(), 1, "{root}");

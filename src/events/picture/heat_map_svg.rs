@@ -268,26 +268,29 @@ impl Frame {
         self.y(self.rows.0) + self.row
     }
 
-    /// Returns the labels of the axis of values, with their vertical positions in pixels: each power of ten within the
-    /// rows, and if there are few of them, also twice and five times as much. If that is not even two, the edges of the rows.
+    /// Returns the labels of the axis of values, with their vertical positions in pixels, the lowest first: powers of ten, twice and
+    /// five times as much, and the edges of the rows, as far as there is room.
     fn values(&self, unit: &str) -> Vec<(f64, String)> {
-        const FEW: usize = 3;
+        /// The smallest distance of two labels, in pixels.
+        const DISTANCE: f64 = 14.0;
         let powers = || std::iter::successors(Some(1u64), |power| power.checked_mul(10));
-        let within = |factors: &[u64]| -> Vec<u64> {
-            let values = powers().flat_map(|power| factors.iter().filter_map(move |factor| power.checked_mul(*factor)));
-            values.filter(|&value| lowest(self.rows.0) <= value && value <= highest(self.rows.1)).collect()
-        };
-        let shown = Some(within(&[1])).filter(|powers| powers.len() >= FEW).unwrap_or_else(|| within(&[1, 2, 5]));
-        if shown.len() < 2 {
-            let (low, high) = (lowest(self.rows.0), highest(self.rows.1).saturating_add(1));
-            return vec![(self.bottom(), amount(low, unit)), (self.y(self.rows.1), amount(high, unit))];
-        }
-        let labelled = shown.into_iter().map(|value| {
+        let times = |factor: u64| powers().filter_map(move |power| power.checked_mul(factor));
+        let (low, high) = (lowest(self.rows.0), highest(self.rows.1));
+        let numbers = [1, 2, 5].into_iter().flat_map(times).filter(|value| (low..=high).contains(value));
+        let inside = |value: u64| {
             let row = row_of(value);
-            let inside = (value - lowest(row)) as f64 / (highest(row) - lowest(row) + 1) as f64;
-            (self.y(row) + self.row * (1.0 - inside), amount(value, unit))
-        });
-        labelled.collect()
+            let part = (value - lowest(row)) as f64 / (highest(row) - lowest(row) + 1) as f64;
+            (self.y(row) + self.row * (1.0 - part), value)
+        };
+        let edges = [(self.bottom(), low), (self.y(self.rows.1), high.saturating_add(1))];
+        let mut shown: Vec<(f64, u64)> = Vec::new();
+        for (y, value) in numbers.map(inside).chain(edges) {
+            if shown.iter().all(|(other, _)| (other - y).abs() >= DISTANCE) {
+                shown.push((y, value));
+            }
+        }
+        shown.sort_by_key(|(_, value)| *value);
+        shown.into_iter().map(|(y, value)| (y, amount(value, unit))).collect()
     }
 }
 
@@ -324,8 +327,9 @@ impl Shown<'_> {
         let time = cell.column.saturating_mul(width).saturating_sub(self.start);
         let unit = &self.style.unit;
         let (low, high) = (amount(lowest(cell.row), unit), amount(highest(cell.row), unit));
+        let of = if low == high { low } else { format!("{low} to {high}") };
         let values = if cell.count == 1 { "value" } else { "values" };
-        format!("{} {values} of {low} to {high}, {} after the first value", cell.count, duration(time))
+        format!("{} {values} of {of}, {} after the first value", cell.count, duration(time))
     }
 }
 
@@ -406,6 +410,7 @@ mod tests {
             10 us
             20 us
             50 us
+            98.304 us
             0
             500 ms
             1 s
@@ -517,7 +522,7 @@ mod tests {
         assert!(drawn(&map, &HeatMapStyle::default()).contains("1 values, at most 1 in a box; a column is 1 ns"));
         map.add(u64::MAX, u64::MAX, u64::MAX);
         let svg = drawn(&map, &HeatMapStyle { unit: "bytes".into(), ..HeatMapStyle::default() });
-        assert!(svg.contains("1000 bytes") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(svg.contains(">\n1 kB\n<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert!(matches!(
             draw_heat_map(&HeatMap::default(), &HeatMapStyle::default(), Vec::new()),
             Err(DrawError::Empty)

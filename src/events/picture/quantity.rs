@@ -24,6 +24,7 @@ pub(super) fn amount(value: u64, unit: &str) -> String {
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "bytes" => return in_largest(value, &[("bytes", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)]),
         _ => return format!("{value} {unit}"),
     };
     duration(value.saturating_mul(ns))
@@ -31,14 +32,16 @@ pub(super) fn amount(value: u64, unit: &str) -> String {
 
 /// Returns a time in the largest unit in which it is at least 1, with up to three digits after the point.
 pub(super) fn duration(ns: u64) -> String {
-    let (unit, factor) = match ns {
-        0 => return "0".to_owned(),
-        1..1_000 => ("ns", 1.0),
-        1_000..1_000_000 => ("us", 1e3),
-        1_000_000..1_000_000_000 => ("ms", 1e6),
-        _ => ("s", 1e9),
-    };
-    let number = format!("{:.3}", ns as f64 / factor);
+    match ns {
+        0 => "0".to_owned(),
+        _ => in_largest(ns, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]),
+    }
+}
+
+/// Returns a number in the largest of these units, which ascend, in which it is at least 1.
+fn in_largest(value: u64, units: &[(&str, u64)]) -> String {
+    let (unit, factor) = units.iter().rev().find(|(_, factor)| value >= *factor).unwrap_or(&units[0]);
+    let number = format!("{:.3}", value as f64 / *factor as f64);
     format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
