@@ -32,8 +32,6 @@
 
 pub mod output;
 
-mod partial_line;
-
 pub mod parallel;
 
 pub mod commands;

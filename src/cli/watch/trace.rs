@@ -55,8 +55,7 @@ Examples
       perf-prof trace -e 'syscall/comm != \"x\"/' -a -- sleep 1
       perf-prof trace -e 'syscall/name != \"futex\" && name != \"poll\"/' -p 1234
   For other programs, one JSON object per line: the members of events in scripts with their values,
-  `_names` with their names where the event's format has names, and `_text`, what the kernel prints.
-  If events are missing, the last line has `\"partial\": true` and says which:
+  `_names` with their names where the event's format has names, and `_text`, what the kernel prints:
       perf-prof trace -e sched:sched_switch --json -a -- sleep 1 | jq ._names.prev_state
   From a recording:
       perf-prof record -e sched:sched_switch -a -- sleep 1

@@ -117,7 +117,7 @@ impl StackDifference {
     }
 
     /// Returns the change of a stack's share that has the strongest colour in a picture, in percentage points: the largest one of
-    /// stacks with a box that is not new, but at least [`STRONGEST`].
+    /// stacks with a box that is not new, but at least 1.
     pub fn strongest_change(&self) -> f64 {
         let compared = self.nodes.iter().filter(|node| node.is_drawn() && !node.is_new());
         let changes = compared.map(|node| {

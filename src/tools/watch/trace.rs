@@ -4,8 +4,8 @@ use std::{io::Write as _, ops::ControlFlow, sync::Arc};
 
 use anyhow::Result;
 use perf_prof_events::event::{
-    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Shortfall, Sink, Stats, UNKNOWN_COMM, cgroup_text,
-    frames, has_callchain, ip_frame, write_date, write_frames, write_json, write_text,
+    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, cgroup_text, frames,
+    has_callchain, ip_frame, write_date, write_frames, write_json, write_text,
 };
 use perf_prof_format::control_characters::{for_terminal, put_in_one_line};
 use perf_prof_session::{engine::ExitStatus, live::strings, plan::RunPlan, spine::Receiver};
@@ -15,10 +15,7 @@ use super::{
     span_text,
     system_call::SystemCallText,
 };
-use crate::{
-    output::{Colours, Destination, Form, Output, Reader},
-    partial_line::partial_line,
-};
+use crate::output::{Colours, Destination, Form, Output, Reader};
 
 /// The plan of a trace.
 #[derive(Clone, Debug)]
@@ -59,20 +56,14 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
         // Strings that arguments point to are read too. So lines show the names of files instead of addresses.
         strings::add_where_possible(&mut watch.capture);
     }
-    let (status, mut trace) = deliver(&watch, facts, |about| {
+    let (status, trace) = deliver(&watch, facts, |about| {
         let (events, context) = (about.events.clone(), about.context.clone());
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;
         let calls = SystemCallText::new(about.recording.as_ref());
         let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new(), calls };
-        Ok(Trace { form: plan.form, events, names, context, stats: about.stats.clone(), lines, output })
+        Ok(Trace { form: plan.form, events, names, context, lines, output })
     })?;
-    let missing = Shortfall::of(&trace.stats, Some(&trace.context)).filter(|_| plan.form == Form::Json);
-    if let Some(missing) = missing {
-        trace.output.waiting.extend(partial_line(&missing, &missing.reasons()).bytes());
-        // A failed write is reported below.
-        let _ = trace.output.write();
-    }
     trace.output.check()?;
     Ok(status)
 }
@@ -83,7 +74,6 @@ struct Trace {
     events: Vec<EventType>,
     names: Vec<String>,
     context: Arc<Context>,
-    stats: Arc<Stats>,
     lines: Lines,
     output: Output,
 }

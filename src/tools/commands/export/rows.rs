@@ -5,11 +5,11 @@ use std::{
     io::{self, Write},
 };
 
-use perf_prof_events::event::{Context, EventType, Sample, cgroup_text, frames, has_callchain, write_json};
-use perf_prof_format::{tracefs::Field, value::Value};
+use perf_prof_events::event::{Context, EventType, Sample, Shortfall, cgroup_text, frames, has_callchain, write_json};
+use perf_prof_format::{control_characters::in_json, tracefs::Field, value::Value};
+use serde_json::json;
 
 use super::{CsvTexts, Destination, Exporter, Partial};
-use crate::partial_line::partial_line;
 
 /// Lines of JSON, one per event.
 pub struct JsonRows<'a> {
@@ -32,9 +32,17 @@ impl Exporter for JsonRows<'_> {
         self.to.write_all(&self.line)
     }
 
+    /// If events or spans are missing, writes an object like the last one of `perf-prof top --json`.
     fn finish(self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
         let Some(partial) = partial else { return Ok(()) };
-        self.to.write_all(partial_line(&partial.shortfall, &partial.text()).as_bytes())
+        let Shortfall { lost, damaged, gaps, .. } = partial.shortfall;
+        let mut total =
+            json!({ "kind": "total", "partial": true, "lost": lost, "damaged": damaged, "reasons": partial.text() });
+        if gaps != 0 {
+            total["missing"] = gaps.into();
+            total["missing_time"] = partial.shortfall.missing_time().into();
+        }
+        writeln!(self.to, "{}", in_json(&total.to_string()))
     }
 }
 
