@@ -6,7 +6,6 @@
 //!
 //! * [`output`]: The output of a command: text that is collected before it is written. Must not know: recordings,
 //!   argv, Python.
-//! * `partial_line`: The last one of lines of JSON, if events are missing. Must not know: recordings, argv, Python.
 //! * [`parallel`]: `perf-prof parallel`. Makes jobs of a command that reads a recording. Each job reads a part of the
 //!   recording. Must not know: recordings, events.
 //! * [`commands`]: Commands that show a recording: `evlist`, `--header-only`, `report`, `script`, `export`. Must not

@@ -32,6 +32,9 @@ def trace_unhandled(event_name, context, fields, sample):
     print(event_name, fields, sample)
 
 def process_event(param_dict):
+    # perf has no names for some entries of procedure linkage tables.
+    if param_dict.get('symbol', '').endswith('@plt'):
+        del param_dict['symbol'], param_dict['symoff']
     print(param_dict)
 "#;
 
