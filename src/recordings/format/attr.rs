@@ -1,7 +1,7 @@
 //! The attr of an event as a recording stores it, in any size and byte order.
 
 use perf_prof_format::{
-    abi::PERF_TYPE_TRACEPOINT,
+    abi::{PERF_SAMPLE_PERIOD, PERF_TYPE_TRACEPOINT},
     record::{SampleFormat, SampleLayout, TrailerLayout},
 };
 
@@ -102,13 +102,16 @@ impl Attr {
     }
 
     /// Returns how the samples of a tracepoint are selected, if there is not one for each time that it happened: `199 a second`,
-    /// `1 of 100`. `None` for other events, which count something that is always sampled.
+    /// `1 of 100`. `None` for other events, which count something that is always sampled. With the period in its samples, a
+    /// tracepoint without a frequency has a sample each time (`perf_swevent_event()` in kernel/events/core.c).
     pub fn sampled_tracepoints(&self) -> Option<String> {
         let period = self.sample_period;
         match self.has(AttrFlag::Freq) {
             _ if self.kind != PERF_TYPE_TRACEPOINT => None,
             true => Some(format!("{period} a second")),
-            false => (period > 1).then(|| format!("1 of {period}")),
+            false => {
+                (period > 1 && self.format.sample_type & PERF_SAMPLE_PERIOD == 0).then(|| format!("1 of {period}"))
+            }
         }
     }
 
@@ -160,6 +163,20 @@ mod tests {
         bytes.extend(if big { 9u16.to_be_bytes() } else { 9u16.to_le_bytes() });
         bytes.resize(size, 0);
         bytes
+    }
+
+    #[test]
+    fn tracepoints_are_sampled_by_a_frequency_or_by_a_period_that_samples_do_not_have() {
+        let mut attr = Attr::parse(&bytes(false, 136), ByteOrder::Native).unwrap();
+        attr.sample_period = 99;
+        assert_eq!(attr.sampled_tracepoints().as_deref(), Some("99 a second"));
+        attr.flags = 0;
+        assert_eq!(attr.sampled_tracepoints().as_deref(), Some("1 of 99"));
+        attr.format.sample_type |= PERF_SAMPLE_PERIOD;
+        assert_eq!(attr.sampled_tracepoints(), None);
+        (attr.sample_period, attr.kind) = (4000, 1);
+        attr.flags = 1 << AttrFlag::Freq as u32;
+        assert_eq!(attr.sampled_tracepoints(), None);
     }
 
     #[test]

@@ -257,7 +257,7 @@ fn refuse_sampled(spec: &EventSpec, inputs: &SpanInputs, recording: &Recording, 
     for (attr, _) in inputs {
         if let Some(how) = recording.events[*attr].attr.sampled_tracepoints() {
             bail!(
-                "{}: {} has only a part of all {} ({how}), and a span needs each of them; record without -F and -c, or with \
+                "{}: {} has only a part of all {} ({how}), and a span needs each of them; record without -F, or with \
                  `-c 1` (perf applies -F to tracepoints too, perf-prof does not)",
                 spec.selector,
                 recording.name,

@@ -151,6 +151,16 @@ pub struct KernelTrace<'a, W> {
     names: HashMap<String, u64>,
     tracks: u64,
     ends: ThreadEnds,
+    switches: Switches,
+}
+
+/// Whether the trace has switches of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switches {
+    /// It has, so a task that is seen where none switched to it shows that some are missing.
+    Recorded,
+    /// It has none, so Perfetto must show no task as running.
+    None,
 }
 
 /// Which event shows that a thread has ended.
@@ -164,7 +174,12 @@ pub enum ThreadEnds {
 
 impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes the start of the trace.
-    pub fn new(to: &'a mut W, machine: Machine, ends: ThreadEnds) -> io::Result<KernelTrace<'a, W>> {
+    pub fn new(
+        to: &'a mut W,
+        machine: Machine,
+        ends: ThreadEnds,
+        switches: Switches,
+    ) -> io::Result<KernelTrace<'a, W>> {
         let mut packets = Packets::new(to);
         let Machine { hostname, kernel, arch } = machine;
         let utsname = Utsname { sysname: Some("Linux".to_owned()), release: kernel, machine: arch };
@@ -181,6 +196,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
             names: HashMap::new(),
             tracks: 0,
             ends,
+            switches,
         })
     }
 
@@ -269,6 +285,9 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// task, at the time of its last event on this CPU. Without this switch, Perfetto would show the other task as running
     /// until the end of the trace.
     fn seen(&mut self, Place { cpu, time, tid }: Place) {
+        if self.switches == Switches::None {
+            return;
+        }
         let of_cpu = self.cpus.entry(cpu).or_default();
         match &mut of_cpu.running {
             Some((running, last)) if running.tid == tid => *last = time,
@@ -431,7 +450,7 @@ mod tests {
 
     fn written(ends: ThreadEnds, work: impl Fn(&mut KernelTrace<'_, Vec<u8>>)) -> Vec<TracePacket> {
         let mut bytes = Vec::new();
-        let mut trace = KernelTrace::new(&mut bytes, Machine::default(), ends).unwrap();
+        let mut trace = KernelTrace::new(&mut bytes, Machine::default(), ends, Switches::Recorded).unwrap();
         work(&mut trace);
         trace.finish().unwrap();
         Trace::decode(&*bytes).unwrap().packet
@@ -504,6 +523,20 @@ mod tests {
             }
         });
         assert_eq!(events(&packets), [(owned(&[(1, "7 1 8"), (5, "8 1 7"), (9, "7 1 0")]), false)]);
+    }
+
+    #[test]
+    fn without_switches_no_task_runs() {
+        let mut bytes = Vec::new();
+        let mut trace = KernelTrace::new(&mut bytes, Machine::default(), ThreadEnds::LeftCpu, Switches::None).unwrap();
+        for (time, tid) in [(1, 7), (5, 8), (9, 7)] {
+            trace.thread((tid, tid), "sh", "sh", time).unwrap();
+            trace.moment(at(0, time, tid), ThreadMoment::default()).unwrap();
+            trace.event(at(0, time, tid), KernelEvent::Waking(task(9), 0)).unwrap();
+        }
+        trace.finish().unwrap();
+        let packets = Trace::decode(&*bytes).unwrap().packet;
+        assert_eq!(events(&packets), [(owned(&[(1, "waking 9"), (5, "waking 9"), (9, "waking 9")]), false)]);
     }
 
     #[test]

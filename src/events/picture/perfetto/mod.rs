@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
 };
 
-pub use self::kernel_trace::{KernelEvent, KernelTrace, Machine, Place, Task, ThreadEnds, ThreadMoment};
+pub use self::kernel_trace::{KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment};
 use self::packet::*;
 use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
 

@@ -6,7 +6,7 @@ use std::io;
 use perf_prof_events::{
     event::{Context, EventType, Sample, has_callchain},
     picture::{
-        perfetto::{KernelEvent, KernelTrace, Machine, Place, Task, ThreadEnds, ThreadMoment},
+        perfetto::{KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment},
         timeline::Argument,
     },
 };
@@ -150,7 +150,9 @@ impl<'a> PerfettoTrace<'a> {
         let kinds: Vec<Kind> = types.iter().map(|event| Kind::of(event, &names)).collect();
         let is_free = |kind: &Kind| matches!(kind, Kind::Known(Known::Free, _));
         let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
-        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends)?, kinds, dating })
+        let is_switch = |kind: &Kind| matches!(kind, Kind::Known(Known::Switch, _));
+        let switches = if kinds.iter().any(is_switch) { Switches::Recorded } else { Switches::None };
+        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends, switches)?, kinds, dating })
     }
 
     /// Writes the comm and the process of a thread, if they are known and were not written before.
