@@ -172,7 +172,7 @@ mod tests {
         let before = stacks(&[("main/old/work", 60), ("main/other", 40)]);
         let after = stacks(&[("main/new/work", 60), ("main/other", 40)]);
         let difference = StackDifference::new(&before, &after, Roots::Tasks);
-        assert_eq!((difference.strongest_change(), difference.new_share(), difference.gone_share()), (1.0, 60.0, 60.0));
+        assert_eq!((difference.strongest_change(), difference.new_share(), difference.gone_share()), (5.0, 60.0, 60.0));
         let svg = picture(&before, &after);
         let [main, new, work, other] = ["main", "new", "work", "other"].map(|function| color(&svg, function));
         assert_eq!((main, other), ([250; 3], [250; 3]));

@@ -103,8 +103,12 @@ impl StoredIndex {
         self.sizes.get(&file).copied().or_else(of_index)
     }
 
-    /// Returns the times of the first and the last sample in all files.
+    /// Returns the times of the first and the last sample in all files. `None` if the samples of some files are not known, because these
+    /// are compressed.
     pub(crate) fn sampled(&self) -> Option<(u64, u64)> {
+        if !self.sizes.is_empty() {
+            return None;
+        }
         let times = self.files.iter().filter_map(|(_, index)| index.samples);
         times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
@@ -238,6 +242,14 @@ mod tests {
         assert!(stored.clone().take_matching(0, Section { offset: 104, size: 880 }).is_none());
         assert!(stored.take_matching(DATA, Section { offset: 104, size: 880 }).is_some());
         assert!(stored.take_matching(DATA, Section { offset: 104, size: 880 }).is_none());
+    }
+
+    #[test]
+    fn the_times_of_samples_in_compressed_files_are_not_known() {
+        let mut stored = StoredIndex::from_iter([(StoredIndex::DATA, index(104, &[(800, 10, 0, 5, 3)]))]);
+        assert!(stored.sampled().is_some());
+        stored.sizes.insert(1, 80);
+        assert_eq!(stored.sampled(), None);
     }
 
     #[test]
