@@ -59,12 +59,14 @@ pub mod native;
 use std::{
     ffi::OsString,
     io::{self, Write},
+    iter,
+    path::Path,
 };
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use perf_prof_session::engine::ExitStatus;
-use perf_prof_system::capability;
+use perf_prof_session::{engine::ExitStatus, spine::note_command};
+use perf_prof_system::{capability, shell::shell_quote_all};
 
 use self::failure::{Failure, from_clap};
 
@@ -130,8 +132,21 @@ fn program() -> clap::Command {
 pub fn main(argv: &[OsString]) -> ExitStatus {
     // Only reads of tracefs use CAP_DAC_READ_SEARCH, the right to read any file.
     capability::hold_back_right_to_read();
+    note_command(shown_command(argv));
     let wrong_usage = if as_perf::is_started_as_perf(argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
     run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
+}
+
+/// Returns the command line as somebody would type it, cut off if it is long.
+fn shown_command(argv: &[OsString]) -> String {
+    /// The number of characters at which a command is cut off.
+    const LONGEST: usize = 400;
+    let program = argv.first().and_then(|program| Path::new(program).file_name()).unwrap_or_default();
+    let line = shell_quote_all(iter::once(program).chain(argv.iter().skip(1).map(OsString::as_os_str)));
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => line[..at].to_owned() + "...",
+        None => line,
+    }
 }
 
 fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {

@@ -1,6 +1,6 @@
-//! Quotes words for a shell, and shows the command line of this process.
+//! Quotes words for a shell.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 /// Quotes a word for a shell. The result is always one line: a word with control characters, or with bytes that are not
 /// UTF-8, is written as `$'...'` (POSIX.1-2024, 2.2.4 Dollar-Single-Quotes).
@@ -40,20 +40,6 @@ pub fn shell_quote_all(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> St
     }
     words.for_each(|word| line = format!("{line} {}", shell_quote(word)));
     line
-}
-
-/// Returns the command line of this process as somebody would type it, cut off if it is long: `perf-prof top syscall`. `None` if this
-/// is another program, for example a Python in which perf-prof is a module.
-pub fn own_command() -> Option<String> {
-    /// The number of characters at which a command is cut off.
-    const LONGEST: usize = 400;
-    let mut words = std::env::args_os();
-    let program = Path::new(&words.next()?).file_name().filter(|name| *name == "perf-prof")?.to_owned();
-    let line = shell_quote_all([program].into_iter().chain(words));
-    Some(match line.char_indices().nth(LONGEST) {
-        Some((at, _)) => line[..at].to_owned() + "...",
-        None => line,
-    })
 }
 
 #[cfg(test)]

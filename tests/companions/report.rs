@@ -146,6 +146,8 @@ fn a_flame_graph_of_a_profile_says_its_unit_where_and_when() {
     assert!(before.contains(&format!(" samples in {within}, ")), "{shown}");
     assert!(after.starts_with(&format!("{}, 20{date}", host.trim())), "{shown}");
     assert_eq!(text_of(&script, "title"), "CPU Profile");
+    // The command says which part of the events the picture shows.
+    assert!(svg.contains(">perf-prof report ") && script.contains(">perf-prof python -q "));
 }
 
 /// A sum of nanoseconds and page faults would mean nothing, and the faults would be invisible in it.

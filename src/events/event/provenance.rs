@@ -1,7 +1,6 @@
 //! Where and when the events of a run happened. Pictures say it.
 
 use chrono::{DateTime, Local};
-use perf_prof_system::shell::own_command;
 
 /// Where and when the events of a run happened, as far as this is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +17,8 @@ pub struct Provenance {
 
 impl Provenance {
     /// Returns the provenance of a live run that begins.
-    pub fn begins(host: String, began: i64) -> Provenance {
-        Provenance { host: Some(host), began: Some(began), duration: None, command: own_command() }
+    pub fn begins(host: String, began: i64, command: Option<String>) -> Provenance {
+        Provenance { host: Some(host), began: Some(began), duration: None, command }
     }
 
     /// Returns the provenance of a run that ended at a time of day.

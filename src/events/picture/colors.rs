@@ -29,7 +29,7 @@ pub(super) enum KindColors {
 /// The lightest colour of a kind of frames, and its name in the legend.
 pub(super) struct Hue {
     lightest: [u8; 3],
-    pub name: &'static str,
+    name: &'static str,
 }
 
 const GREEN: Hue = Hue { lightest: [165, 230, 165], name: "green" };

@@ -252,7 +252,7 @@ fn begin(
     selected: &[Selected],
     (capture, About { context, stats, .. }): (&mut Capture, &About),
 ) {
-    stats.set_provenance(Provenance::begins(hostname(), clock::realtime()));
+    stats.set_provenance(Provenance::begins(hostname(), clock::realtime(), super::command::command()));
     if let Some(in_kernel) = tables.interpreters() {
         let interpreters = Interpreters::new(Box::new(in_kernel.with_ids(kernel_target::id_offsets())));
         context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.live_python(), interpreters));

@@ -15,6 +15,7 @@
 
 mod about;
 mod chosen;
+mod command;
 mod live;
 mod opened;
 mod outcome;
@@ -24,6 +25,7 @@ mod slice;
 
 pub use about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers};
 pub use chosen::{Armed, Chosen, check_destination};
+pub use command::note_command;
 pub use opened::{Receiver, Session};
 pub use outcome::{Closing, Delivered, Outcome, Replayed, Totals};
 pub use recording::ChosenRecording;

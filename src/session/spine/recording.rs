@@ -18,7 +18,7 @@ use perf_prof_format::{
     spec::{EventKind, EventSpec},
 };
 use perf_prof_recordings::{Recording, Replay, Selection};
-use perf_prof_system::{eventfd::EventFd, memory, output as messages, shell::own_command, signals::Signals};
+use perf_prof_system::{eventfd::EventFd, memory, output as messages, signals::Signals};
 
 use super::{
     about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers},
@@ -61,7 +61,7 @@ fn provenance(recording: &Recording, selection: &Selection, first: Option<u64>, 
         // Without a clock in the recording, the time of day is a guess that takes long.
         began: recording.features.clock.zip(times).map(|(clock, (first, _))| clock.time_of_day(first)),
         duration: times.map(length),
-        command: own_command(),
+        command: super::command::command(),
     }
 }
 

@@ -23,7 +23,7 @@ const TRACEPOINTS: &str = "events";
 impl PeriodUnit {
     /// Returns whether these are occurrences of tracepoints.
     pub fn is_of_tracepoints(&self) -> bool {
-        *self == PeriodUnit::Occurrences(TRACEPOINTS.to_owned())
+        matches!(self, PeriodUnit::Occurrences(name) if name == TRACEPOINTS)
     }
 
     /// Returns the units of the selected events. `names` has the names of all events of the recording.
