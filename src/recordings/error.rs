@@ -108,6 +108,11 @@ pub(crate) fn cut_off(name: &str, size: u64) -> String {
     format!("{name} is cut off: its records should be {size} bytes long; {RENEW}")
 }
 
+/// Returns the warning about a pipe of `perf-prof record` without the mark of its end.
+pub(crate) fn unfinished_pipe(name: &str) -> String {
+    format!("{name} was not finished: its recorder did not exit normally, or its last records are missing")
+}
+
 /// Returns the warning about a recording without the list of features that follows the records.
 pub(crate) fn missing_end(name: &str) -> String {
     format!("{name} is cut off: what follows its records is missing, such as build ids; {RENEW}")

@@ -18,7 +18,7 @@ use perf_prof_format::{
 use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
-    error::{PerfDataError, cut_off, wrong_types},
+    error::{PerfDataError, cut_off, unfinished_pipe, wrong_types},
     format::{
         attr::{Attr, AttrFlag},
         bytes::ByteOrder,
@@ -28,7 +28,7 @@ use super::{
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
         layouts::{Layouts, RawNumbers},
-        own_updates::OffTimes,
+        own_updates::{self, OffTimes},
         pipe_header::{self, PipeDescription},
         tracing_data::TracingData,
     },
@@ -198,8 +198,9 @@ impl Recording {
             Header::Pipe(order) => {
                 let section = Section { offset: PIPE_HEADER, size: size.saturating_sub(PIPE_HEADER) };
                 let records = RecordReader::new(name, order, Box::new(FileFeed::new(input.clone(), section)));
-                let stored = Stored { input, section, unpacked: None };
-                return Self::of_stream(records, Arrival::Stored, Some(stored), limit);
+                let stored = Stored { input: input.clone(), section, unpacked: None };
+                let recording = Self::of_stream(records, Arrival::Stored, Some(stored), limit)?;
+                return recording.with_end_of_pipe(&*input, section);
             }
         };
         let mut warnings = Vec::new();
@@ -268,6 +269,19 @@ impl Recording {
         let described = pipe_header::read_description(&mut records, &limit.clone().of_description())?;
         let order = records.order;
         Ok(Self::new(limit, order, described, Data::Stream(records, arrival, stored)))
+    }
+
+    /// Notes whether the end of a pipe that was saved in a file is missing. That of another pipe is known when it was read.
+    fn with_end_of_pipe(mut self, input: &dyn Input, section: Section) -> Result<Recording, PerfDataError> {
+        if let Data::Stream(records, ..) = &self.data
+            && records.awaits_end_mark()
+            && let Some(rest) = records.copied()
+            && !own_updates::has_end_mark(input, section, rest)?
+        {
+            self.warnings.push(unfinished_pipe(&self.name));
+            (self.lacks_records, self.ending) = (true, Ending::Killed);
+        }
+        Ok(self)
     }
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {

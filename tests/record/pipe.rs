@@ -1,14 +1,20 @@
 //! Recordings into a pipe.
 
 use std::{
+    fs::File,
     os::fd::{FromRawFd, OwnedFd},
+    path::Path,
     process::{Command, Stdio},
 };
 
+use perf_prof_format::abi::perf_data::PERF_RECORD_EVENT_UPDATE;
+use perf_prof_recordings::write::FINISHED_ROUND;
+use serde_json::Value;
+
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{CALL, counting_generator_words, generator_words, with_calls},
-    run::tested_program,
+    recorder::{CALL, await_events, counting_generator_words, generator_words, with_calls},
+    run::{perf_prof, said, stdout, tested_program},
 };
 
 /// Records this many calls into a pipe to `perf`, which must print no errors. Returns the output of `perf`, and the
@@ -90,4 +96,54 @@ fn a_closed_pipe_is_a_quiet_end() {
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
     assert!(said.is_empty(), "{said}");
     assert!(recorder.wait().unwrap().code().is_some());
+}
+
+/// What a reader says of a recording in a pipe, which is given by its name, as the standard input and through another pipe: whether
+/// it is partial, each time.
+fn marks(path: &Path) -> [bool; 3] {
+    let shown = path.display().to_string();
+    let top = ["top", CALL, "--json", "--input"];
+    let by_name = perf_prof(&top).arg(&shown).output().unwrap();
+    let by_file = perf_prof(&top).arg("-").stdin(File::open(path).unwrap()).output().unwrap();
+    let mut cat = Command::new("cat").arg(path).stdout(Stdio::piped()).spawn().unwrap();
+    let by_pipe = perf_prof(&top).arg("-").stdin(cat.stdout.take().unwrap()).output().unwrap();
+    cat.wait().unwrap();
+    [by_name, by_file, by_pipe].map(|output| {
+        let table: Value = serde_json::from_str(stdout(&output).lines().last().unwrap()).unwrap();
+        let is_partial = table["partial"] == true;
+        assert_eq!(said(&output).contains("was not finished"), is_partial, "{}", said(&output));
+        is_partial
+    })
+}
+
+/// Nothing but its last record shows that a pipe is whole, if it ends between two records.
+#[test]
+fn a_pipe_without_its_end_is_partial() {
+    needs([Need::Tracefs]);
+    let dir = tempfile::tempdir().unwrap();
+    for pack in [&[][..], &["-z"]] {
+        let [whole, cut, killed] = ["whole", "cut", "killed"].map(|name| dir.path().join(name));
+        let mut command = Command::new(tested_program());
+        command.args(["record", "-q", "-o", "-", "-e", CALL]).args(pack).arg("--").args(generator_words());
+        let status = with_calls(&mut command, 2000).stdout(File::create(&whole).unwrap()).status().unwrap();
+        assert!(status.success());
+        assert_eq!(marks(&whole), [false; 3], "{pack:?}");
+        let bytes = std::fs::read(&whole).unwrap();
+        let last = bytes.len() - 32;
+        assert_eq!(bytes[last..last + 4], PERF_RECORD_EVENT_UPDATE.to_ne_bytes());
+        std::fs::write(&cut, &bytes[..last]).unwrap();
+        assert_eq!(marks(&cut), [true; 3], "{pack:?}");
+        // Other programs may add records.
+        std::fs::write(&whole, [&bytes[..], &FINISHED_ROUND].concat()).unwrap();
+        assert_eq!(marks(&whole), [false; 3], "{pack:?}");
+
+        let own = std::process::id().to_string();
+        let mut command = Command::new(tested_program());
+        command.args(["record", "-q", "-o", "-", "-e", CALL, "-p", &own]).args(pack);
+        let mut recorder = command.stdout(File::create(&killed).unwrap()).spawn().unwrap();
+        await_events(&recorder, &killed);
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        assert_eq!(marks(&killed), [true; 3], "{pack:?}");
+    }
 }

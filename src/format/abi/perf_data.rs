@@ -61,6 +61,9 @@ pub const EVENT_UPDATE_OFF: u64 = 0x666f_7270_0000_0002;
 /// The type of an update that only perf-prof writes and reads: the checksum of the compressed record after it.
 pub const EVENT_UPDATE_CHECKSUM: u64 = 0x666f_7270_0000_0003;
 
+/// The type of an update that only perf-prof writes and reads: the end of a pipe, or that it will have one.
+pub const EVENT_UPDATE_END: u64 = 0x666f_7270_0000_0004;
+
 /// `FEAT_META_INFO` of simpleperf (`simpleperf/record_file.h` of Android): the number of a feature section that perf does
 /// not know.
 pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;

@@ -1,4 +1,4 @@
-//! What perf-prof tells in records of its own: the filters of events, and when the events were off.
+//! What perf-prof tells in records of its own: the filters of events, when the events were off, and the end of a pipe.
 //!
 //! These are records of the type PERF_RECORD_EVENT_UPDATE with update types that perf does not know and ignores, if the id
 //! in them is that of an event (`perf_event__process_event_update()` in `tools/perf/util/header.c`); `perf inject` copies
@@ -6,14 +6,20 @@
 //! missing.
 
 use perf_prof_format::{
-    abi::perf_data::{EVENT_UPDATE_FILTER, EVENT_UPDATE_OFF, PERF_RECORD_EVENT_UPDATE},
+    abi::perf_data::{EVENT_UPDATE_END, EVENT_UPDATE_FILTER, EVENT_UPDATE_OFF, PERF_RECORD_EVENT_UPDATE},
     record::RECORD_HEADER,
 };
 
-use super::bytes::{ByteOrder, ByteReader};
+use super::{
+    bytes::{ByteOrder, ByteReader},
+    header::Section,
+};
 use crate::{
     error::PerfDataError,
-    input::feed::{Next, RecordReader},
+    input::{
+        feed::{Next, RecordReader},
+        random_access::Input,
+    },
 };
 
 /// The size in bytes of a record before the text or the times.
@@ -30,6 +36,10 @@ pub enum OwnUpdate {
     Off(u64),
     /// The events were off in this time. The first and the last nanosecond belong to it.
     OffFor(u64, u64),
+    /// This pipe will end with [`OwnUpdate::End`]. Without it, its recorder was killed, or the last records are missing.
+    WillEnd,
+    /// The end of a pipe. No record follows.
+    End,
 }
 
 /// The number that stands for a time that is not known yet.
@@ -44,6 +54,8 @@ impl OwnUpdate {
             OwnUpdate::Switchable => (EVENT_UPDATE_OFF, id, times(0, 0)),
             OwnUpdate::Off(since) => (EVENT_UPDATE_OFF, id, times(*since, LATER)),
             OwnUpdate::OffFor(since, to) => (EVENT_UPDATE_OFF, id, times(*since, *to)),
+            OwnUpdate::WillEnd => (EVENT_UPDATE_END, id, vec![0; 8]),
+            OwnUpdate::End => (EVENT_UPDATE_END, id, 1u64.to_ne_bytes().to_vec()),
         };
         // A kernel takes no filter that is longer than a page.
         body.truncate(usize::from(u16::MAX) - HEAD - 8);
@@ -70,6 +82,7 @@ impl OwnUpdate {
                 (since, LATER) => OwnUpdate::Off(since),
                 (since, to) => OwnUpdate::OffFor(since, to.max(since)),
             }),
+            (EVENT_UPDATE_END, _) => Some(if read.u64()? == 0 { OwnUpdate::WillEnd } else { OwnUpdate::End }),
             _ => None,
         }
     }
@@ -77,6 +90,28 @@ impl OwnUpdate {
 
 /// The memory that filters may take, in bytes. A damaged recording may hold any number of them.
 const MOST_TEXT: usize = 1 << 20;
+
+/// What is known of the end of a pipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum EndMark {
+    /// The recorder writes no such mark. A pipe of perf, or of an older perf-prof, ends after any record.
+    #[default]
+    Never,
+    /// The mark will come, if nothing is missing.
+    Awaited,
+    Found,
+}
+
+impl EndMark {
+    /// Notes the mark, or that it will come, if this record says so.
+    pub fn note(&mut self, record: &[u8], order: ByteOrder) {
+        match OwnUpdate::parse(record, order) {
+            Some(OwnUpdate::WillEnd) if *self == EndMark::Never => *self = EndMark::Awaited,
+            Some(OwnUpdate::End) => *self = EndMark::Found,
+            _ => {}
+        }
+    }
+}
 
 /// The facts in the records before the first sample.
 #[derive(Clone, Debug, Default)]
@@ -100,9 +135,30 @@ impl FirstUpdates {
                 }
             }
             Some(OwnUpdate::Switchable) => self.is_switchable = true,
-            Some(OwnUpdate::Off(_) | OwnUpdate::OffFor(..)) | None => {}
+            Some(OwnUpdate::Off(_) | OwnUpdate::OffFor(..) | OwnUpdate::WillEnd | OwnUpdate::End) | None => {}
         }
     }
+}
+
+/// Returns whether a section with the records of a pipe has the mark of its end. It is the last record, unless a program such as
+/// `perf inject` added others.
+pub(crate) fn has_end_mark(
+    input: &dyn Input,
+    section: Section,
+    mut records: RecordReader,
+) -> Result<bool, PerfDataError> {
+    let mut last = [0; HEAD + 8];
+    let at = (section.offset + section.size).saturating_sub(last.len() as u64);
+    let there = input.read_at(&mut last, at).map_err(|error| PerfDataError::io(&records.name, error))?;
+    if OwnUpdate::parse(&last[..there], records.order) == Some(OwnUpdate::End) {
+        return Ok(true);
+    }
+    while records.awaits_end_mark()
+        && let Next::Record(size) = records.next()?
+    {
+        records.advance(size);
+    }
+    Ok(!records.awaits_end_mark())
 }
 
 /// The times at which the events of a recording were off.
@@ -126,7 +182,7 @@ impl OffTimes {
                     found.end = None;
                     found.over.push((since, to));
                 }
-                Some(OwnUpdate::Filter(..) | OwnUpdate::Switchable) | None => {}
+                Some(OwnUpdate::Filter(..) | OwnUpdate::Switchable | OwnUpdate::WillEnd | OwnUpdate::End) | None => {}
             }
             records.advance(size);
         }
@@ -146,6 +202,8 @@ mod tests {
             Just(OwnUpdate::Switchable),
             (1..LATER).prop_map(OwnUpdate::Off),
             (1..LATER / 2, 0..LATER / 2).prop_map(|(since, length)| OwnUpdate::OffFor(since, since + length)),
+            Just(OwnUpdate::WillEnd),
+            Just(OwnUpdate::End),
         ]
     }
 

@@ -53,6 +53,7 @@ pub(crate) fn read_description(
     let mut described = PipeDescription::default();
     let (mut again, mut used) = (Vec::new(), 0u64);
     while let Next::Record(size) = next(records)? {
+        records.note_end_mark(size);
         let record = records.peek(size);
         let kind = ByteReader::new(record, order).u32().unwrap_or(0);
         if is_kernel_mapping(record, order) && again.len() < MAX_PUT_BACK {

@@ -14,7 +14,7 @@ use perf_prof_system::readable::{self, Readable};
 use super::random_access::Input;
 use crate::{
     error::PerfDataError,
-    format::{bytes::ByteOrder, header::Section, swap},
+    format::{bytes::ByteOrder, header::Section, own_updates::EndMark, swap},
 };
 
 /// The size of the read buffer in bytes; a record has at most 64 KiB.
@@ -125,6 +125,7 @@ pub(crate) struct RecordReader {
     skip: u64,
     /// The number of bytes that were used so far.
     consumed: u64,
+    end_mark: EndMark,
 }
 
 /// The next item in the feed.
@@ -136,6 +137,8 @@ pub(crate) enum Next {
     End,
     /// The feed ends in the middle of a record, or before it should. The value is how many bytes of the last record exist.
     CutOff(u64),
+    /// The feed ends after a whole record, without the mark that its recorder writes at the end of a pipe.
+    Unfinished,
     /// Bytes that are not a record.
     Damaged,
 }
@@ -143,7 +146,7 @@ pub(crate) enum Next {
 impl RecordReader {
     pub fn new(name: &str, order: ByteOrder, feed: Box<dyn Feed>) -> Self {
         let (name, buffer) = (name.to_owned(), vec![0; BUFFER]);
-        Self { name, order, feed, buffer, start: 0, end: 0, skip: 0, consumed: 0 }
+        Self { name, order, feed, buffer, start: 0, end: 0, skip: 0, consumed: 0, end_mark: EndMark::Never }
     }
 
     /// Returns another reader at the same position. `None` if the bytes can be read only once.
@@ -154,6 +157,16 @@ impl RecordReader {
 
     pub fn set_wake(&mut self, wake: RawFd) {
         self.feed.set_wake(wake);
+    }
+
+    /// Notes whether the next record, of `size` bytes, says that a mark will come at the end.
+    pub fn note_end_mark(&mut self, size: usize) {
+        self.end_mark.note(&self.buffer[self.start..self.start + size], self.order);
+    }
+
+    /// Returns whether the mark at the end should come and is not among the records so far.
+    pub fn awaits_end_mark(&self) -> bool {
+        self.end_mark == EndMark::Awaited
     }
 
     /// Returns how many bytes were used so far.
@@ -179,12 +192,19 @@ impl RecordReader {
                     return Ok(Next::Damaged);
                 }
                 if size <= rest.len() {
+                    if self.end_mark == EndMark::Awaited {
+                        self.end_mark.note(&rest[..size], self.order);
+                    }
                     return Ok(Next::Record(size));
                 }
             }
             if !self.fill()? {
                 let left = (self.end - self.start) as u64;
-                return Ok(if left == 0 && !self.feed.is_cut_off() { Next::End } else { Next::CutOff(left) });
+                return Ok(match self.end_mark {
+                    _ if left != 0 || self.feed.is_cut_off() => Next::CutOff(left),
+                    EndMark::Awaited => Next::Unfinished,
+                    EndMark::Never | EndMark::Found => Next::End,
+                });
             }
         }
     }

@@ -8,7 +8,8 @@ use perf_prof_format::abi::perf_data::{
     PERF_RECORD_HEADER_FEATURE, PERF_RECORD_HEADER_TRACING_DATA,
 };
 
-use super::{Dso, Dsos, Known, Level, Stream, attr, features::build_id_record};
+use super::{Dso, Dsos, EventAttr, Known, Level, Stream, attr, features::build_id_record};
+use crate::OwnUpdate;
 
 /// The size in bytes of perf's attrs since 5.13. Until version 6.5, perf expected the ids of an event directly after
 /// this many bytes, even if the attr stated another size.
@@ -33,19 +34,26 @@ pub fn begin(file: File, known: &Known<'_>, level: Option<Level>) -> io::Result<
     for (_, bytes) in features.iter().filter(|&(bit, _)| bit == HEADER_TRACING_DATA) {
         tracing_data(&mut out, bytes);
     }
+    out.extend(OwnUpdate::WillEnd.record(some_id(events)));
     let mut stream = Stream::new(file, 0, layout, level)?;
     stream.own(&out).and_then(|()| stream.flush()).map_err(|error| error.0)?;
     Ok(stream)
 }
 
-/// Returns the build ids of files, as records.
-pub fn build_ids(dsos: &Dsos) -> Vec<u8> {
+/// Returns any id of the events. perf looks up the id of an update before its type.
+pub fn some_id(events: &[EventAttr]) -> u64 {
+    events.iter().find_map(|event| event.ids.first()).copied().unwrap_or(0)
+}
+
+/// Returns the records at the end: the build ids of files, and the mark of the end. `id` is any id of the events.
+pub fn end(dsos: &Dsos, id: u64) -> Vec<u8> {
     let mut out = Vec::new();
     for (path, Dso { build_id, of }) in dsos {
         if let Some(id) = build_id.as_deref().filter(|id| id.len() <= 20) {
             build_id_record(&mut out, PERF_RECORD_HEADER_BUILD_ID, path, *of, id);
         }
     }
+    out.extend(OwnUpdate::End.record(id));
     out
 }
 

@@ -58,7 +58,8 @@ enum PreviousRecording {
 #[derive(Debug)]
 enum Writer {
     File(FileWriter),
-    Pipe(Stream),
+    /// A pipe, and the id of one of its events.
+    Pipe(Stream, u64),
 }
 
 impl Container {
@@ -88,7 +89,7 @@ impl Container {
             }
             Destination::Pipe(level) => output::binary()
                 .and_then(|file| pipe::begin(file, known, *level))
-                .map(|stream| (None, Writer::Pipe(stream))),
+                .map(|stream| (None, Writer::Pipe(stream, pipe::some_id(known.events)))),
         };
         match writer.with_context(cannot) {
             Ok((folder, writer)) => Ok(Container { destination, former, writer, folder }),
@@ -113,7 +114,7 @@ impl Container {
     pub fn stream(&mut self) -> &mut Stream {
         match &mut self.writer {
             Writer::File(file) => &mut file.stream,
-            Writer::Pipe(stream) => stream,
+            Writer::Pipe(stream, _) => stream,
         }
     }
 
@@ -136,11 +137,11 @@ impl Container {
         let cannot = || format!("cannot finish {}", self.destination);
         match self.writer {
             Writer::File(file) => file.finish(lost, features, blocks, ids).with_context(cannot),
-            Writer::Pipe(mut stream) => {
+            Writer::Pipe(mut stream, id) => {
                 // An error does not matter: the standard output may be a file on a full disk, or a pipe whose reader
                 // has gone.
                 let _ = stream.own_after_failure(lost);
-                stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
+                stream.own(&pipe::end(dsos, id)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())
             }
         }

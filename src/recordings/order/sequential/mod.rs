@@ -28,7 +28,7 @@ use super::{
     rounds::{Ending, Rounds},
 };
 use crate::{
-    error::{PerfDataError, wrong_types},
+    error::{PerfDataError, unfinished_pipe, wrong_types},
     format::{
         checksums::Checksums,
         first_records::{AuxTrace, aux_warning},
@@ -290,6 +290,8 @@ impl SequentialStream {
             Next::End => {}
             // The warning was added when the file was opened.
             Next::CutOff(0) => self.warnings.note_damage(),
+            Next::Unfinished if self.ending == Ending::Killed => self.warnings.note_damage(),
+            Next::Unfinished => self.warnings.add_damage(FoundBy::AllReaders, unfinished_pipe(&self.records.name)),
             Next::CutOff(left) => self.warn(format_args!("the last {left} bytes are left out: the input is cut off")),
             Next::Damaged => {
                 let at = self.records.consumed();
@@ -341,7 +343,7 @@ impl SequentialStream {
         window.end_gap(window.rounds.newest);
         match (self.unpacking, end, self.ending) {
             (Unpacking::Failed(since), ..) => window.context.note_unread(since, u64::MAX),
-            (Unpacking::Works, Next::CutOff(_) | Next::Damaged, _) | (_, _, Ending::Killed) => {
+            (Unpacking::Works, Next::CutOff(_) | Next::Unfinished | Next::Damaged, _) | (_, _, Ending::Killed) => {
                 window.context.note_unread(window.missing_from(), u64::MAX);
             }
             (Unpacking::Works, Next::Record(_) | Next::End, Ending::Finished) => {}
