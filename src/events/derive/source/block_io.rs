@@ -131,6 +131,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         ),
     ],
     ends_soon: Some(kind),
+    is_awaited: Some(is_awaited),
     ..SourceDefinition::EMPTY
 };
 
@@ -143,6 +144,16 @@ fn kind(span: &SpanView<'_>) -> u64 {
         _ => without_flush(begin.text("rwbs")).first().copied().unwrap_or_default(),
     };
     begin.uint("dev") << 8 | u64::from(operation)
+}
+
+/// Returns whether the task that made a request waits for it before it exits: a synchronous request, or a read that is not ahead
+/// (`blk_fill_rwbs()` in kernel/trace/blktrace.c). A process waits for asynchronous ones when it exits (`exit_aio()` in
+/// fs/aio.c). The last ones of io_uring may go on for as long as the device needs. Only `block_io_start` happens in the task
+/// that makes the request.
+fn is_awaited(span: &SpanView<'_>) -> bool {
+    let begin = span.begin();
+    let rwbs = without_flush(begin.text("rwbs"));
+    begin.is("block_io_start") && (rwbs.contains(&b'S') || rwbs.starts_with(b"R") && !rwbs.contains(&b'A'))
 }
 
 /// The key of the flushes of the block layer.
@@ -341,6 +352,27 @@ mod tests {
         }
         run.finish();
         (run.gaps(), run.unended())
+    }
+
+    /// A request that its task waits for has ended when the task exits. A read ahead, or a write that nobody waits for, may go on.
+    #[test]
+    fn an_awaited_request_of_a_task_that_has_exited_is_missing() {
+        let events = [START, DISCARDS[0], DISCARDS[1], DISCARDS[2], ISSUE, COMPLETE];
+        let [reads, reads_ahead, writes, writes_behind] = ["R", "RA", "WS", "W"];
+        for (rwbs, expected) in [(reads, 1), (reads_ahead, 0), (writes, 1), (writes_behind, 0)] {
+            for (exit, expected) in [(Some(3), expected), (Some(1), 0), (None, 0)] {
+                let events = events.map(|name| MadeEvent { name, fields: FIELDS, print: "\"\"" });
+                let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
+                run.belongs(7, 7);
+                let mut letters = [0; 8];
+                letters[..rwbs.len()].copy_from_slice(rwbs.as_bytes());
+                let fields = [("dev", 1), ("sector", 10), ("nr_sector", 8), ("rwbs", i64::from_le_bytes(letters))];
+                run.spans(&[START, ISSUE].map(|event| MadeSample { event, tid: 7, cpu: 0, time: 2, fields: &fields }));
+                exit.into_iter().for_each(|time| run.exits(7, time));
+                run.finish();
+                assert_eq!(run.unended(), expected, "{rwbs} {exit:?}");
+            }
+        }
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct SourceDefinition {
     /// long. If one of them stays open for long, its end was not delivered. For example, some kernels do not deliver an end
     /// in an interrupt of an idle task.
     pub ends_soon: Option<Kind>,
+    /// A function that returns whether the task of a span does not exit before the span has ended. If a task has exited, the ends of
+    /// such spans of it were not delivered.
+    pub is_awaited: Option<fn(&SpanView<'_>) -> bool>,
     /// If ends show that spans began: a function that returns what this end says about its begin. In a recording, an end without
     /// a begin that was reported counts as that of a span that began before, or whose begin is missing.
     pub unseen_begin: Option<fn(&SpanView<'_>) -> UnseenBegin>,
@@ -436,6 +439,7 @@ impl SourceDefinition {
         fields: &[],
         dependent: &[],
         ends_soon: None,
+        is_awaited: None,
         unseen_begin: None,
         without_return: &[],
         narrow: None,

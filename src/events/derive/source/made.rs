@@ -153,6 +153,11 @@ impl MadeRun {
         spans
     }
 
+    /// Notes that a thread exited.
+    pub fn exits(&mut self, tid: i32, time: u64) {
+        self.engine.task_exited(tid, time);
+    }
+
     /// Ends the run. The source delivers the open spans now, if the selector has `open`.
     pub fn finish(&mut self) {
         let (event, delivered) = (&self.event, &mut self.delivered);

@@ -30,12 +30,17 @@ const LEAST_OF_MANY: u64 = 10_000_000;
 /// The maximum number of kinds. A damaged recording may contain any number.
 const MOST: usize = 1 << 12;
 
+/// The maximum number of exits. If there are more, the oldest are forgotten: spans of these tasks have been open for long.
+const MOST_EXITS: usize = 1 << 16;
+
 /// Finds overdue spans: compares open spans with the longest span that ended.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
     /// The duration of the longest span that ended, in ns; `None` if no span has ended.
     longest: Option<u64>,
     kinds: FxHashMap<u64, Ended>,
+    /// When tasks exited: the latest ones.
+    exits: FxHashMap<i32, u64>,
 }
 
 /// The spans of a kind that ended: their number, and the duration of the longest one in ns.
@@ -61,6 +66,21 @@ impl Overdue {
             ended.count += 1;
             ended.longest = ended.longest.max(duration);
         }
+    }
+
+    /// Notes that a task exited at this time.
+    pub fn exited(&mut self, tid: i32, time: u64) {
+        if self.exits.len() >= MOST_EXITS {
+            self.exits.retain(|_, exit| time.saturating_sub(*exit) < LEAST);
+        }
+        if self.exits.len() < MOST_EXITS {
+            self.exits.insert(tid, time);
+        }
+    }
+
+    /// Returns when a task exited, if it did.
+    pub fn exit_of(&self, tid: i32) -> Option<u64> {
+        self.exits.get(&tid).copied()
     }
 
     /// Returns whether a span that has been open for `age` ns is overdue.

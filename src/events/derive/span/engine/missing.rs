@@ -11,7 +11,7 @@ use crate::{
         missing::MissingSpan,
         table::{OpenSpan, OpenSpans},
     },
-    event::{Incomplete, SpanSamples},
+    event::SpanSamples,
 };
 
 /// The open spans of each thread while events are lost, for spans of which a thread has one at a time. Their keys start with
@@ -105,18 +105,6 @@ impl Engine {
         let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };
         let task = self.format.thread(&samples);
         (self.may_lack_spans(task, time) && self.may_pass(&samples)).then_some(task)
-    }
-
-    /// Tells which open spans should have ended long before `now`. While a ring loses events, the loss explains them.
-    pub(super) fn tell_overdue(&self, now: u64) {
-        let mut told = Incomplete::default();
-        if let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) {
-            let is_told = |begin: &OpenSpan<&[u8]>| overdue.is_told(now.saturating_sub(self.time_of(begin)));
-            let spans = self.open.iter().filter(|(_, begin)| is_told(begin));
-            let tasks = spans.filter_map(|(key, begin)| self.lacking_task(key.numbers(), &begin, now));
-            tasks.for_each(|task| told.add(task, now));
-        }
-        *self.counts.overdue() = told;
     }
 
     /// Returns whether a span may pass the filter, as far as its begin shows.

@@ -4,6 +4,7 @@ mod concurrent;
 mod exited;
 mod flushes;
 mod missing;
+mod overdue;
 mod threads;
 mod unpaired;
 
@@ -21,7 +22,7 @@ use super::{
     key::Key,
     matches_any,
     missing::{Lifetime, Missing, MissingSpan},
-    overdue::{Open, Overdue},
+    overdue::Overdue,
     runs::Runs,
     scheduler::{At, Scheduler},
     table::{OpenSpan, OpenSpans, Place},
@@ -338,29 +339,6 @@ impl Engine {
         self.span.may_lack_spans(&self.context, task, || self.context.comm(task, time))
     }
 
-    /// Counts spans that are open at the end of the run, but should have ended.
-    fn count_overdue(&self) {
-        let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) else { return };
-        let until = self.end.max(self.last);
-        let open = |begin: &OpenSpan<&[u8]>| {
-            let (record, notes) = begin.split();
-            let begin_sample = (begin.input, record);
-            let samples = SpanSamples { begin: begin_sample, end: None, notes, key: [0; 2], duration: 0, ran: None };
-            Open { kind: self.kind(&samples), age: until.saturating_sub(self.time_of(begin)) }
-        };
-        let is_overdue = overdue.at_end(self.open.iter().map(|(_, begin)| open(&begin)));
-        for (key, begin) in self.open.iter().filter(|(_, begin)| is_overdue(open(begin))) {
-            self.counts.add_unended(1);
-            self.add_gap_of(key.numbers(), &begin, until);
-        }
-    }
-
-    /// Returns the kind of a span, whose spans last about equally long.
-    fn kind(&self, samples: &SpanSamples<'_>) -> u64 {
-        let kind = self.span.definition.and_then(|definition| definition.ends_soon);
-        kind.map_or(0, |kind| kind(&self.format.view(samples, None)))
-    }
-
     /// Returns whether the user selected the task of a span, by its id and by its name.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
         self.selects_thread(|| self.format.thread(samples), samples)
@@ -522,6 +500,7 @@ impl Derivation for Engine {
     fn task_exited(&mut self, tid: i32, time: u64) {
         self.drop_calls_of_exited(tid, time);
         self.note_exited(tid, time);
+        self.note_exit_of_waiter(tid, time);
     }
 
     fn task_created(&mut self, tid: i32, time: u64) {
