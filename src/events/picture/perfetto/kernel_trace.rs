@@ -332,7 +332,6 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes the event that was written last as an instant too. After a switch, another task is running than the one in `place`.
     pub fn moment_of_event(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         let Place { time, tid, .. } = place;
-        let ThreadMoment { name, arguments, stack } = moment;
         let Some(told) = self.threads.get_mut(&tid) else { return Ok(()) };
         let pid = told.pid;
         let (track, is_new) = match told.track {
@@ -344,6 +343,19 @@ impl<'a, W: Write> KernelTrace<'a, W> {
             let descriptor = TrackDescriptor { uuid: Some(track), thread: Some(thread), ..TrackDescriptor::default() };
             self.describe(descriptor, time)?;
         }
+        self.instant(track, time, moment)
+    }
+
+    /// Says what the trace lacks, on a track of its own at `time`, where its events begin.
+    pub fn partial(&mut self, lack: &str, time: u64) -> io::Result<()> {
+        let (track, name) = (next(&mut self.tracks), format!("partial: {lack}"));
+        let descriptor = TrackDescriptor { uuid: Some(track), name: Some(name.clone()), ..TrackDescriptor::default() };
+        self.describe(descriptor, time)?;
+        self.instant(track, time, ThreadMoment { name, arguments: Vec::new(), stack: Vec::new() })
+    }
+
+    fn instant(&mut self, track: u64, time: u64, moment: ThreadMoment) -> io::Result<()> {
+        let ThreadMoment { name, arguments, stack } = moment;
         let mut new = InternedData::default();
         let name_iid = Some(self.name(name, &mut new));
         let annotation = |(name, value): (String, Argument)| DebugAnnotation::new(self.name(name, &mut new), &value);

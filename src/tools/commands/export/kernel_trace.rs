@@ -13,7 +13,7 @@ use perf_prof_events::{
 use perf_prof_format::{tracefs::Field, value::Value};
 
 use super::{
-    Destination, Exporter,
+    Destination, Exporter, Partial,
     rows::{Datum, Row, functions, text, values},
 };
 
@@ -22,6 +22,8 @@ pub struct PerfettoTrace<'a> {
     trace: KernelTrace<'a, Destination>,
     kinds: Vec<Kind>,
     dating: Dating,
+    /// The time of the first event.
+    first: Option<u64>,
 }
 
 /// Whether the time of day is still to be written into the trace.
@@ -152,7 +154,7 @@ impl<'a> PerfettoTrace<'a> {
         let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
         let is_switch = |kind: &Kind| matches!(kind, Kind::Known(Known::Switch, _));
         let switches = if kinds.iter().any(is_switch) { Switches::Recorded } else { Switches::None };
-        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends, switches)?, kinds, dating })
+        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends, switches)?, kinds, dating, first: None })
     }
 
     /// Writes the comm and the process of a thread, if they are known and were not written before.
@@ -170,6 +172,7 @@ impl Exporter for PerfettoTrace<'_> {
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
         let place = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
         let (Place { time, tid, .. }, (pid, _)) = (place, sample.pid_tid());
+        self.first.get_or_insert(time);
         if self.dating == Dating::Known
             && let Some(realtime) = context.realtime(time)
         {
@@ -214,7 +217,10 @@ impl Exporter for PerfettoTrace<'_> {
         self.trace.lost();
     }
 
-    fn finish(self, _: &Context, _: Option<&super::Partial>) -> io::Result<()> {
+    fn finish(mut self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
+        if let Some(partial) = partial {
+            self.trace.partial(&partial.text(), self.first.unwrap_or(0))?;
+        }
         self.trace.finish()
     }
 }

@@ -290,7 +290,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         output::say(format_args!("{name}: {}", output::counted(count, "event", "events")));
     }
     if plan.verbosity > Verbosity::Quiet
-        && matches!(plan.form, Form::Csv | Form::Perfetto)
+        && plan.form == Form::Csv
         && let Some(partial) = partial
     {
         let lack = partial.text();
