@@ -11,8 +11,20 @@ pub(super) fn caption(subtitle: Option<&str>, partial: Option<&str>, command: Op
     lines.flat_map(wrapped).collect()
 }
 
-/// Wraps a line between words. A word that is longer than a line is divided.
+/// Wraps a line, between its parts if these fit, such as a date and a command, and otherwise between words. A word that is longer
+/// than a line is divided.
 fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in text.split_inclusive("; ").map(str::trim_end) {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + part.chars().count() <= LINE) {
+            Some(line) => *line = format!("{line} {part}"),
+            None => lines.extend(wrapped_words(part)),
+        }
+    }
+    lines
+}
+
+fn wrapped_words(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let letters: Vec<char> = word.chars().collect();
@@ -37,6 +49,8 @@ mod tests {
         assert!(lines.iter().all(|line| line.chars().count() <= LINE), "{lines:?}");
         assert_eq!(lines[4..].join(" "), format!("partial: {}", text.trim_end()));
         assert_eq!(caption(None, None, None), [""; 0]);
+        let (command, date) = ("c".repeat(100), "recorded 2026-11-29 12:00:00 UTC");
+        assert_eq!(caption(Some(&format!("{command}; {date}")), None, None), [format!("{command};"), date.to_owned()]);
         assert_eq!(caption(Some("short"), None, Some("perf-prof top")), ["short", "perf-prof top"]);
     }
 }

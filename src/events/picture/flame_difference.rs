@@ -156,12 +156,12 @@ mod tests {
         let svg = draw(&StackDifference::new(&before, &after, Roots::Events), &events).unwrap();
         assert_eq!(hover(&svg, "all"), ["3 kinds of events, 100%"]);
         assert_eq!(hover(&svg, "calls: 40 calls, 20 calls before"), ["100.00%; 0.00 points"]);
-        assert_eq!(hover(&svg, "other: 1 events"), ["100.00%; not compared"]);
+        assert_eq!(hover(&svg, "other: 1 event"), ["100.00%; not compared"]);
         let mut boxes = hover(&svg, "f");
         boxes.sort_unstable();
         assert_eq!(
             boxes,
-            ["1 events, 100.00%; not compared", "30 calls, 75.00%; +25.00 points", "500 us, 50.00%; -50.00 points"]
+            ["1 event, 100.00%; not compared", "30 calls, 75.00%; +25.00 points", "500 us, 50.00%; -50.00 points"]
         );
         assert!(hover(&svg, "g").contains(&"500 us, 50.00%; new"), "{svg}");
     }

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{DrawError, FlameGraphStyle, Label, Stacks, escaped, flame_graph::draw_weighted, quantity::grouped};
+use super::{DrawError, FlameGraphStyle, Label, Stacks, escaped, flame_graph::draw_weighted, quantity::counted};
 
 /// The weights of an event, whose name is the outermost frame of its stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl EventWeights {
     /// Returns a weight in the unit of the event.
     pub(super) fn text(&self, weight: u64) -> String {
         let count = (weight as f64 / self.divisor.max(1) as f64).round() as u64;
-        format!("{} {}", grouped(count), self.count_name)
+        counted(count, &self.count_name)
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
             f (9,000,000 us, 90.00%)
             ls (10,000,000 us, 100.00%)
             ls (2 events, 66.67%)
-            sh (1 events, 33.33%)"#]]
+            sh (1 event, 33.33%)"#]]
         .assert_eq(&titles.join("\n"));
         let width = |name: &str| all.iter().find(|(title, _)| title.starts_with(name)).unwrap().1;
         assert!((width("cpu-clock") - width("a: b")).abs() < 0.1, "{all:?}");

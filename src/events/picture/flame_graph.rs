@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection, color::PaletteMap};
 
-use super::{Colors, PYTHON_SUFFIX, Stacks, caption::caption, escaped, printable};
+use super::{Colors, PYTHON_SUFFIX, Stacks, caption::caption, escaped, printable, quantity::counted};
 
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,8 @@ pub(super) fn draw_lines(
     let lines: Vec<String> = lines.into_iter().rev().map(with_known_marks).collect();
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
-    let svg = with_named_root(&String::from_utf8_lossy(&svg));
+    let (one, plural) = (counted(1, &options.count_name), format!("(1 {}, ", options.count_name));
+    let svg = with_named_root(&String::from_utf8_lossy(&svg).replace(&plural, &format!("({one}, ")));
     Ok(to.write_all(with_further_lines(&svg, &caption.collect::<Vec<_>>()).as_bytes())?)
 }
 
@@ -338,7 +339,7 @@ mod tests {
         let stacks = stacks(&[("f/g", 1), ("f.part.0", 1), ("f", 1), ("f/a 5", 1), ("f(int)", 1)]);
         let svg = svg(&stacks, &samples());
         assert_eq!(boxes(&svg).iter().filter(|title| title.starts_with("f (")).count(), 1, "{svg}");
-        assert!(boxes(&svg).contains(&"a_5 (1 samples, 20.00%)"), "{svg}");
+        assert!(boxes(&svg).contains(&"a_5 (1 sample, 20.00%)"), "{svg}");
     }
 
     #[test]

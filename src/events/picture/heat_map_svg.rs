@@ -12,7 +12,7 @@ use super::{
     caption::caption,
     heat_map::{Cell, HeatMap, highest, lowest, row_of},
     printable,
-    quantity::{amount, duration},
+    quantity::{amount, counted, duration, grouped},
 };
 
 /// The texts of a heat map.
@@ -200,9 +200,10 @@ fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, (most, shades): (u64,
         .set("fill", "none")
         .set("stroke-width", rounded(frame.row));
     for ((row, _), Shade { path, counts: (low, high), .. }) in of_rows {
-        let (from, to) = (amount(lowest(row), &shown.style.unit), amount(highest(row), &shown.style.unit));
-        let counts = if low == high { low.to_string() } else { format!("{low} to {high}") };
-        let title = format!("{counts} values of {from} to {to} in {}", duration(shown.column_width));
+        let of = shown.values_of(row);
+        let counts = counted(high, "values");
+        let counts = if low == high { counts } else { format!("{} to {counts}", grouped(low)) };
+        let title = format!("{counts} of {of} in {}", duration(shown.column_width));
         let middle = (low as f64 * high as f64).sqrt().round() as u64;
         boxes.append(Path::new().set("d", path).set("stroke", color(middle.max(1), most)).add(Title::new(title)));
     }
@@ -229,7 +230,7 @@ fn key(y: f64, most: u64) -> Group {
     }
     let label = |x: f64, anchor: &str, content: &str| text(x, y + 9.0, anchor, content).set("fill", "#606060");
     let key = key.add(label(left - 6.0, "end", "values in a box: 1"));
-    if most == 1 { key } else { key.add(label(right + 6.0, "start", &most.to_string())) }
+    if most == 1 { key } else { key.add(label(right + 6.0, "start", &grouped(most))) }
 }
 
 /// The positions of the boxes.
@@ -313,23 +314,30 @@ impl Shown<'_> {
         let own = subtitle.as_ref().map_or_else(String::new, |text| format!("{text}; "));
         let hidden = match self.map.below_zero() {
             0 => String::new(),
-            count => format!("; {count} values below zero are not shown"),
+            count => format!("; not shown: {} below zero", counted(count, "values")),
         };
         let place = place.as_ref().map_or_else(String::new, |place| format!("; {place}"));
         let (count, width) = (self.map.count(), duration(self.column_width));
-        let line = format!("{own}{count} values{within}, at most {most} in a box; a column is {width}{hidden}{place}");
+        let line = format!(
+            "{own}{}{within}, at most {} in a box; a column is {width}{hidden}{place}",
+            counted(count, "values"),
+            grouped(most)
+        );
         let partial = partial.as_ref().map(|text| format!("{text}; an empty place may have had values"));
         caption(Some(&line), partial.as_deref(), command.as_deref())
+    }
+
+    /// Returns the values that a row has.
+    fn values_of(&self, row: u8) -> String {
+        let (low, high) = (amount(lowest(row), &self.style.unit), amount(highest(row), &self.style.unit));
+        if low == high { low } else { format!("{low} to {high}") }
     }
 
     fn cell(&self, cell: &Cell) -> String {
         let width = self.column_width;
         let time = cell.column.saturating_mul(width).saturating_sub(self.start);
-        let unit = &self.style.unit;
-        let (low, high) = (amount(lowest(cell.row), unit), amount(highest(cell.row), unit));
-        let of = if low == high { low } else { format!("{low} to {high}") };
-        let values = if cell.count == 1 { "value" } else { "values" };
-        format!("{} {values} of {of}, {} after the first value", cell.count, duration(time))
+        let of = self.values_of(cell.row);
+        format!("{} of {of}, {} after the first value", counted(cell.count, "values"), duration(time))
     }
 }
 
@@ -402,7 +410,7 @@ mod tests {
             1 value of 81.92 us to 98.303 us, 498.733 ms after the first value
             100 values of 896 ns to 1.023 us, 1.9 s after the first value
             a &lt; b?
-            of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown
+            of x; 106 values, at most 100 in a box; a column is 4.194 ms; not shown: 2 values below zero
             partial: 5 events were lost; an empty place may have had values
             1 us
             2 us
@@ -458,7 +466,7 @@ mod tests {
             HeatMapStyle { within: " in 2.500 s".into(), place: Some("web1".into()), ..HeatMapStyle::default() };
         let long = HeatMapStyle { partial: Some("5 events were lost; ".repeat(9)), ..short.clone() };
         let [short, long] = [short, long].map(|style| drawn(&map, &style));
-        assert_eq!(texts(&short, "text")[1], "1 values in 2.500 s, at most 1 in a box; a column is 1 ns; web1");
+        assert_eq!(texts(&short, "text")[1], "1 value in 2.500 s, at most 1 in a box; a column is 1 ns; web1");
         assert_eq!(
             (height(&long), texts(&long, "text").len()),
             (height(&short) + 32.0, texts(&short, "text").len() + 2)
@@ -488,7 +496,7 @@ mod tests {
             let svg = drawn(&map, &HeatMapStyle { unit: "ns".into(), ..HeatMapStyle::default() });
             assert!(svg.len() < 500_000, "{values} values: {} bytes", svg.len());
             let titles = texts(&svg, "title");
-            assert!(titles.len() > 100 && titles.iter().all(|title| title.contains(" values of ")), "{titles:?}");
+            assert!(titles.len() > 100 && titles.iter().all(|title| title.contains(" of ")), "{titles:?}");
         }
     }
 
@@ -519,7 +527,7 @@ mod tests {
     fn extreme_maps_are_drawn() {
         let mut map = HeatMap::default();
         map.add(7, 0, 1);
-        assert!(drawn(&map, &HeatMapStyle::default()).contains("1 values, at most 1 in a box; a column is 1 ns"));
+        assert!(drawn(&map, &HeatMapStyle::default()).contains("1 value, at most 1 in a box; a column is 1 ns"));
         map.add(u64::MAX, u64::MAX, u64::MAX);
         let svg = drawn(&map, &HeatMapStyle { unit: "bytes".into(), ..HeatMapStyle::default() });
         assert!(svg.contains(">\n1 kB\n<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");

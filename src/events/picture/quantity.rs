@@ -13,8 +13,20 @@ pub fn grouped(number: u64) -> String {
 pub fn weight_text(weight: u64, unit: &str) -> String {
     match unit {
         "ns" | "us" | "ms" | "s" => amount(weight, unit),
-        _ => format!("{} {}", grouped(weight), printable(unit)),
+        _ => counted(weight, &printable(unit)),
     }
+}
+
+/// Returns a number with its unit, whose last letter is left out if it is 1: `1 sample`. Units of time have no plural.
+pub(super) fn counted(number: u64, unit: &str) -> String {
+    let one = match unit {
+        "ns" | "us" | "ms" => unit,
+        _ => unit
+            .strip_suffix('s')
+            .filter(|one| !one.is_empty() && !one.ends_with("se") && !one.ends_with("he"))
+            .unwrap_or(unit),
+    };
+    format!("{} {}", grouped(number), if number == 1 { one } else { unit })
 }
 
 /// Returns a value with its unit. A time is shown in the unit that fits it best.
@@ -25,7 +37,7 @@ pub(super) fn amount(value: u64, unit: &str) -> String {
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "bytes" => return in_largest(value, &[("bytes", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)]),
-        _ => return format!("{value} {unit}"),
+        _ => return counted(value, unit),
     };
     duration(value.saturating_mul(ns))
 }
@@ -54,5 +66,13 @@ mod tests {
         let texts =
             [("ns", 2_018_036_056), ("us", 1500), ("samples", 1_234_567)].map(|(unit, sum)| weight_text(sum, unit));
         assert_eq!(texts, ["2.018 s", "1.5 ms", "1,234,567 samples"]);
+    }
+
+    #[test]
+    fn one_of_a_unit_has_no_plural() {
+        let one = |unit| counted(1, unit);
+        let texts = ["samples", "bytes", "us", "s", "cache-misses", "branches"].map(one);
+        assert_eq!(texts, ["1 sample", "1 byte", "1 us", "1 s", "1 cache-misses", "1 branches"]);
+        assert_eq!(counted(1000, "samples"), "1,000 samples");
     }
 }
