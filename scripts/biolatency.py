@@ -68,3 +68,5 @@ def __exit__() -> None:
     if args.heatmap and over_time:
         over_time.save(args.heatmap)
         print("the heat map is in", args.heatmap)
+    elif args.heatmap:
+        print("no heat map was drawn: it would be empty")
