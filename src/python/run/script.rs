@@ -75,7 +75,8 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
     // A script that has only `__interval__` is useful for live events. For a recording, the result of such a script
     // would be empty, as if no event had happened.
     let is_useful = program.has_handlers() || (program.has_interval() && plan.run.input().is_none());
-    if !is_useful && verbosity > Verbosity::Quiet {
+    // The first lines of shipped scripts have `-q`. With `-e` of its own, a replay of one of them would print an empty table.
+    if !is_useful && (verbosity > Verbosity::Quiet || plan.run.input().is_some()) {
         output::say(
             "no function handles the selected events, so they are only counted; define __sample__(event) to handle all",
         );

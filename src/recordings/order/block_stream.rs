@@ -329,9 +329,11 @@ impl IndexedStream {
         if count != block.records || first < block.first {
             let &Block { offset, size, records, .. } = block;
             let (name, end) = (&self.name, offset + u64::from(size));
-            let what =
-                format!("{name} is damaged: {count} of the {records} records from byte {offset} to {end} can be read");
-            self.warnings.add_damage(FoundBy::OneReader, what);
+            let what = match count == records {
+                true => format!("a time in the {records} records from byte {offset} to {end} is not what was recorded"),
+                false => format!("{count} of the {records} records from byte {offset} to {end} can be read"),
+            };
+            self.warnings.add_damage(FoundBy::OneReader, format!("{name} is damaged: {what}"));
         }
         if count == block.records {
             // If the index was made by reading all records, a warning about their wrong types was already added.
