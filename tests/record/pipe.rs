@@ -33,8 +33,10 @@ fn piped_of(generator: Vec<String>, options: &[&str], calls: u64, perf: &[&str])
     reader.args(perf).args(["-i", "-"]).stdin(recorder.stdout.take().unwrap()).env("HOME", dir.path());
     let output = reader.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stderr.is_empty(), "perf {perf:?}: {stderr}");
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    // perf warns of losses, which happen on a busy machine.
+    let is_quiet = stderr.is_empty() || stderr.contains(" lost ") && !said.contains(" 0 lost");
+    assert!(output.status.success() && is_quiet, "perf {perf:?}: {stderr}\n{said}");
     assert!(recorder.wait().unwrap().success(), "{said}");
     // The command's output goes to stderr, so that it does not get between the records.
     assert!(said.contains("made ") || said.contains("touched "), "{said}");
