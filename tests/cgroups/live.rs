@@ -65,7 +65,7 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
     let commands = [
         shell_in(&outer, &[&naps("in-outer", 3), &naps("in-outer", 5)]),
         shell_in(&inner, &[&naps("in-inner", 6)]),
-        shell_in(&other, &[&naps("in-other", 6), &naps("in-outer", 2)]),
+        shell_in(&other, &[&naps("in-other", 6), &naps("in-outer", 5)]),
     ];
     let sums = |text: &str| -> BTreeMap<String, [u64; 2]> {
         let row = |line: &str| {

