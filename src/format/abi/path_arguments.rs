@@ -2,7 +2,7 @@
 //!
 //! Source: the formats of `syscalls:sys_enter_*` and `include/linux/syscalls.h` in the Linux tree.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::string_arguments::string_arguments;
 
@@ -48,8 +48,20 @@ const WATCH: &str = "inotify_add_watch";
 
 /// Returns the arguments of a system call that are file descriptors of the calling process, in their order.
 pub fn descriptor_arguments(call: &str) -> &'static [DescriptorArgument] {
-    let found = CALLS.iter().find(|(_, calls)| calls.contains(&call));
-    found.map_or(&[], |(arguments, _)| arguments)
+    /// The calls in the order of their names. Each span of a call looks its arguments up, some thirty times.
+    static BY_NAME: LazyLock<Vec<(&str, &[DescriptorArgument])>> = LazyLock::new(|| {
+        let of = |(arguments, calls): &(&'static [DescriptorArgument], &'static [&'static str])| {
+            let arguments = *arguments;
+            calls.iter().map(move |call| (*call, arguments))
+        };
+        let mut all: Vec<_> = CALLS.iter().flat_map(of).collect();
+        all.sort_unstable();
+        all
+    });
+    match BY_NAME.binary_search_by_key(&call, |(name, _)| name) {
+        Ok(at) => BY_NAME[at].1,
+        Err(_) => &[],
+    }
 }
 
 /// Returns the arguments of a system call that are names of files, in their order.
