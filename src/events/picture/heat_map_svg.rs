@@ -274,6 +274,7 @@ impl Frame {
     fn values(&self, unit: &str) -> Vec<(f64, String)> {
         /// The smallest distance of two labels, in pixels.
         const DISTANCE: f64 = 14.0;
+        const FEW: u8 = 3;
         let powers = || std::iter::successors(Some(1u64), |power| power.checked_mul(10));
         let times = |factor: u64| powers().filter_map(move |power| power.checked_mul(factor));
         let (low, high) = (lowest(self.rows.0), highest(self.rows.1));
@@ -285,7 +286,9 @@ impl Frame {
         };
         let edges = [(self.bottom(), low), (self.y(self.rows.1), high.saturating_add(1))];
         let mut shown: Vec<(f64, u64)> = Vec::new();
-        for (y, value) in numbers.map(inside).chain(edges) {
+        // Of a few rows, the edges say more than a round number between them.
+        let (first, last) = if self.rows.1 - self.rows.0 < FEW { (&edges[..], &[][..]) } else { (&[][..], &edges[..]) };
+        for (y, value) in first.iter().copied().chain(numbers.map(inside)).chain(last.iter().copied()) {
             if shown.iter().all(|(other, _)| (other - y).abs() >= DISTANCE) {
                 shown.push((y, value));
             }
