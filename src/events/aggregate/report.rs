@@ -188,6 +188,8 @@ impl Buckets {
         if low == high {
             return self.shown(value);
         }
+        // The first value after a range, such as 288,000 after 287,999, has fewer digits than its last one.
+        let high = if of.max > Some(high) { high + 1 } else { high };
         let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0);
         let rounded = (0..digits).rev().map(|place| {
             let step = 10i128.pow(place);
@@ -297,6 +299,8 @@ mod tests {
         assert_eq!(shown(&around(123), 1000), "0.12");
         // 1000 is not in the range from 1024 to 1151.
         assert_eq!(shown(&[[1; 8].as_slice(), &[1030; 9], &[1 << 60]].concat(), 1), "1040");
+        // The percentile is the last value of its range.
+        assert_eq!(shown(&[[270_000; 5], [1 << 60; 5]].concat(), 1000), "288");
         // All digits of single values are known.
         assert_eq!(
             (shown(&[1_234_567], 1000), shown(&[3, 3, 9], 1), shown(&[], 1)),

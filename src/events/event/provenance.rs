@@ -33,6 +33,17 @@ impl Provenance {
         Some(began.format("%F %T %:z").to_string())
     }
 
+    /// Returns the local date and time of a moment of the run, to the millisecond, and its difference from UTC. `realtime` is in ns
+    /// since 1970. `None` if the moment is not in the run.
+    pub fn moment(&self, realtime: i64) -> Option<String> {
+        /// Clocks are compared, and intervals begin, with some inaccuracy.
+        const MARGIN: i64 = 1_000_000_000;
+        let began = self.began?.saturating_sub(MARGIN);
+        let ended = self.duration.map_or(i64::MAX, |ns| began.saturating_add_unsigned(ns).saturating_add(2 * MARGIN));
+        let time = DateTime::from_timestamp_nanos(realtime).with_timezone(&Local);
+        (began..=ended).contains(&realtime).then(|| time.format("%F %T%.3f %:z").to_string())
+    }
+
     /// Returns the duration as the end of a sentence: ` in 6.331 s`. Empty if it is not known.
     pub fn within(&self) -> String {
         self.duration.map_or_else(String::new, |ns| format!(" in {:.3} s", ns as f64 / 1e9))

@@ -7,8 +7,7 @@ use super::{
     flame_events::{Comparison, Part},
 };
 
-/// The smallest change with the strongest colour, in percentage points: a few samples more or less are no finding. Of 500 samples, a
-/// function with a share of 10 % has by chance 1.3 points more or less.
+/// The smallest change with the strongest colour, in percentage points, if there are many samples: such a change is no finding.
 const STRONGEST: f64 = 5.0;
 
 /// What the outermost frames of stacks are.
@@ -30,6 +29,8 @@ pub struct StackDifference {
     nodes: Vec<Node>,
     roots: Roots,
     total: Sides<u64>,
+    /// The smallest change with the strongest colour, in percentage points.
+    strongest: f64,
 }
 
 /// What the earlier and the later set have.
@@ -72,10 +73,18 @@ impl StackDifference {
     /// Compares two sets of stacks. Shares are those of their event.
     pub fn new(before: &Stacks, after: &Stacks, roots: Roots) -> StackDifference {
         let total = Sides { before: before.total(), after: after.total() };
-        let mut difference = StackDifference { tree: Stacks::default(), nodes: Vec::new(), roots, total };
+        let (tree, nodes, strongest) = (Stacks::default(), Vec::new(), STRONGEST);
+        let mut difference = StackDifference { tree, nodes, roots, total, strongest };
         before.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.before));
         after.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.after));
         difference
+    }
+
+    /// Says how many samples the sets have. Chance alone changes the share of a function by `sqrt(p * (1 - p) / samples)` in each
+    /// of them. The strongest colour is for three times what it changes a share of a half, so what is chance is pale.
+    pub fn of_samples(self, before: u64, after: u64) -> StackDifference {
+        let by_chance = 50.0 * [before, after].map(|count| 1.0 / count.max(1) as f64).iter().sum::<f64>().sqrt();
+        StackDifference { strongest: (3.0 * by_chance).clamp(STRONGEST, 100.0), ..self }
     }
 
     fn add(&mut self, stack: &str, weight: u64, side: impl Fn(&mut Sides<Weight>) -> &mut Weight) {
@@ -118,14 +127,14 @@ impl StackDifference {
     }
 
     /// Returns the change of a stack's share that has the strongest colour in a picture, in percentage points: the largest one of
-    /// stacks with a box that is not new, but at least 5.
+    /// stacks with a box that is not new, but at least 5, and more if there are few samples.
     pub fn strongest_change(&self) -> f64 {
         let compared = self.nodes.iter().filter(|node| node.is_drawn() && !node.is_new());
         let changes = compared.map(|node| {
             let (Sides { before, after }, total) = (node.weight, self.total(node));
             share(after.own, total.after) - share(before.own, total.before)
         });
-        changes.fold(STRONGEST, |largest, change| largest.max(change.abs()))
+        changes.fold(self.strongest, |largest, change| largest.max(change.abs()))
     }
 
     /// Returns the share of the later set that is in stacks which the earlier set does not have, in percent: that of the event
@@ -192,7 +201,7 @@ impl StackDifference {
             lines.push(if node.is_new() { format!("{stack} {own}") } else { format!("{stack} {before} {own}") });
             if !std::mem::replace(&mut is_scaled, true) {
                 // Colours are relative to the largest change of a line. This line says the smallest one and adds no box.
-                lines.push(format!("{stack} {} 0", (width as f64 * STRONGEST / 100.0) as u64));
+                lines.push(format!("{stack} {} 0", (width as f64 * self.strongest / 100.0) as u64));
             }
         });
         lines
@@ -225,5 +234,15 @@ mod tests {
         let after = stacks(&[("calls/f", 3), ("calls/g", 1), ("ns/f", 500), ("ns/h", 500)]);
         let difference = StackDifference::new(&before, &after, Roots::Events);
         assert_eq!((difference.strongest_change(), difference.new_share()), (50.0, 50.0));
+    }
+
+    #[test]
+    fn a_change_by_chance_has_no_strong_colour() {
+        let (before, after) = (stacks(&[("f", 10), ("g", 18)]), stacks(&[("f", 13), ("g", 16)]));
+        let strongest = |samples| {
+            let difference = StackDifference::new(&before, &after, Roots::Tasks);
+            (difference.of_samples(samples, samples).strongest_change() * 10.0).round() / 10.0
+        };
+        assert_eq!([28, 1000, 3000, 1_000_000, 0].map(strongest), [40.1, 9.1, 9.1, 9.1, 100.0]);
     }
 }

@@ -54,7 +54,7 @@ pub fn draw_difference(
         }
         // The change is relative to the whole width.
         let factor = width as f64 / part.width().max(1) as f64 / PRECISION as f64;
-        change(title).map_or_else(|| "; new".to_owned(), |change| format!("; {}", points(change * factor)))
+        change(title).map_or_else(|| "; new".to_owned(), |change| format!("; own {}", points(change * factor)))
     });
     Ok(to.write_all(svg.as_bytes())?)
 }
@@ -126,9 +126,9 @@ mod tests {
         for (divisor, all, more) in [(1, "80,000 us", "60,000 us"), (1000, "80 us", "60 us")] {
             let svg = draw(&difference, &[event("e", 80_000, "us", divisor)]).unwrap();
             assert_eq!(hover(&svg, "all"), [format!("{all}, 100%")]);
-            assert_eq!(hover(&svg, "main"), [format!("{all}, 100.00%; 0.00 points")]);
-            assert_eq!(hover(&svg, "more"), [format!("{more}, 75.00%; +50.00 points")]);
-            assert!(hover(&svg, "less")[0].ends_with(", 25.00%; -50.00 points"));
+            assert_eq!(hover(&svg, "main"), [format!("{all}, 100.00%; own 0.00 points")]);
+            assert_eq!(hover(&svg, "more"), [format!("{more}, 75.00%; own +50.00 points")]);
+            assert!(hover(&svg, "less")[0].ends_with(", 25.00%; own -50.00 points"));
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
             let svg =
                 picture(&stacks(&[("f", before[0]), ("g", before[1])]), &stacks(&[("f", after[0]), ("g", after[1])]));
             for (function, change) in ["f", "g"].iter().zip(changes) {
-                assert!(hover(&svg, function)[0].ends_with(&format!("; {change} points")), "{svg}");
+                assert!(hover(&svg, function)[0].ends_with(&format!("; own {change} points")), "{svg}");
             }
         }
     }
@@ -155,13 +155,17 @@ mod tests {
             [event("calls", 40, "calls", 1), event("ns", 1_000_000, "us", 1000), event("other", 1, "events", 1)];
         let svg = draw(&StackDifference::new(&before, &after, Roots::Events), &events).unwrap();
         assert_eq!(hover(&svg, "all"), ["3 kinds of events, 100%"]);
-        assert_eq!(hover(&svg, "calls: 40 calls, 20 calls before"), ["100.00%; 0.00 points"]);
+        assert_eq!(hover(&svg, "calls: 40 calls, 20 calls before"), ["100.00%; own 0.00 points"]);
         assert_eq!(hover(&svg, "other: 1 event"), ["100.00%; not compared"]);
         let mut boxes = hover(&svg, "f");
         boxes.sort_unstable();
         assert_eq!(
             boxes,
-            ["1 event, 100.00%; not compared", "30 calls, 75.00%; +25.00 points", "500 us, 50.00%; -50.00 points"]
+            [
+                "1 event, 100.00%; not compared",
+                "30 calls, 75.00%; own +25.00 points",
+                "500 us, 50.00%; own -50.00 points"
+            ]
         );
         assert!(hover(&svg, "g").contains(&"500 us, 50.00%; new"), "{svg}");
     }
@@ -199,7 +203,7 @@ mod tests {
     #[test]
     fn large_weights_and_empty_sets_are_compared() {
         let (none, huge) = (Stacks::default(), stacks(&[("f", u64::MAX / 2)]));
-        assert!(hover(&picture(&huge, &huge), "f")[0].ends_with(", 100.00%; 0.00 points"));
+        assert!(hover(&picture(&huge, &huge), "f")[0].ends_with(", 100.00%; own 0.00 points"));
         assert!(hover(&picture(&none, &huge), "f")[0].ends_with(", 100.00%; new"));
         let difference = StackDifference::new(&huge, &none, Roots::Tasks);
         assert!(matches!(draw(&difference, &[event("e", 0, "calls", 1)]), Err(DrawError::Empty)));

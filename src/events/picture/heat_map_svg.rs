@@ -26,6 +26,8 @@ pub struct HeatMapStyle {
     pub within: String,
     /// Where and when the values were measured.
     pub place: Option<String>,
+    /// When the first value was measured, if it is known.
+    pub first: Option<String>,
     /// What is missing, if anything is. It has lines of its own below the subtitle.
     pub partial: Option<String>,
     /// The command that drew the picture, if it is known. It has lines of its own at the end of the caption.
@@ -126,7 +128,9 @@ fn axes(frame: &Frame, style: &HeatMapStyle, times: &Times) -> Group {
         let label = text(x, bottom + 20.0, "middle", &duration(number * step));
         axes = axes.add(line((x, bottom), (x, bottom + 5.0))).add(label);
     }
-    let of_times = text(WIDTH / 2.0, bottom + BOTTOM - 12.0, "middle", "time since the first value");
+    let first = style.first.as_ref().map_or_else(String::new, |first| format!(" ({first})"));
+    let of_times = format!("time since the first value{first}");
+    let of_times = text(WIDTH / 2.0, bottom + BOTTOM - 12.0, "middle", &of_times);
     let middle = (TOP + bottom) / 2.0;
     let of_values = text(16.0, middle, "middle", style.value.as_deref().unwrap_or("value"))
         .set("transform", format!("rotate(-90 16 {})", rounded(middle)));

@@ -39,6 +39,8 @@ pub struct Heatmap {
     style: HeatMapStyle,
     /// The counts of the last run in which values were added.
     fed: Option<Arc<Stats>>,
+    /// What is added to the time of an event to get the time of day, in ns. `None` if it is not known.
+    offset: Option<i64>,
 }
 
 /// The arguments of `Heatmap()` in this order: title, unit, subtitle, value.
@@ -53,7 +55,7 @@ impl Heatmap {
     #[pyo3(signature = (title=None, unit="ns", subtitle=None, value=None))]
     fn new(title: Option<String>, unit: &str, subtitle: Option<String>, value: Option<String>) -> Heatmap {
         let style = HeatMapStyle { title, value, subtitle, unit: unit.to_owned(), ..HeatMapStyle::default() };
-        Heatmap { counts: HeatMap::default(), style, fed: None }
+        Heatmap { counts: HeatMap::default(), style, fed: None, offset: None }
     }
 
     /// Counts a value n times at a time in ns. Digits after the decimal point are ignored. Values below zero are counted,
@@ -62,6 +64,7 @@ impl Heatmap {
     fn add(&mut self, time: u64, value: &Bound<'_, PyAny>, n: u64) -> PyResult<()> {
         if let Some(run) = run() {
             self.fed = Some(Arc::clone(&run.stats));
+            self.offset = self.offset.or_else(|| run.context.realtime_unseen(0));
         }
         match whole_number(value)? {
             Some(value) => self.counts.add(time, value, n),
@@ -74,8 +77,9 @@ impl Heatmap {
     #[pyo3(signature = (other))]
     fn update(slf: &Bound<'_, Self>, other: &Bound<'_, Heatmap>) {
         // `slf` and `other` may be the same object, so they are not borrowed at the same time.
-        let (other, fed) = (other.borrow().counts.clone(), other.borrow().fed.clone());
+        let (other, fed, offset) = (other.borrow().counts.clone(), other.borrow().fed.clone(), other.borrow().offset);
         let mut this = slf.borrow_mut();
+        this.offset = this.offset.or(offset);
         this.fed = fed.or_else(|| this.fed.take());
         this.counts.merge(&other);
     }
@@ -162,7 +166,9 @@ impl Heatmap {
         let partial = missing_in_run(self.fed.as_deref(), &self.style.unit);
         let from = provenance(self.fed.as_deref());
         let (within, place) = (from.within(), from.place());
-        let style = HeatMapStyle { partial, within, place, command: from.command, ..self.style.clone() };
+        let offset = self.offset.or_else(|| run()?.context.realtime_unseen(0));
+        let first = self.counts.times().and_then(|(first, _)| from.moment(offset?.saturating_add_unsigned(first)));
+        let style = HeatMapStyle { partial, within, place, first, command: from.command, ..self.style.clone() };
         draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }
 }

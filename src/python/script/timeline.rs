@@ -5,11 +5,15 @@ use std::{
     fs::File,
     io::{self, BufWriter, Write},
     path::PathBuf,
+    sync::Arc,
 };
 
-use perf_prof_events::picture::{
-    perfetto,
-    timeline::{Argument, EntryId, NameId, Number, Shape, Timeline as Entries, TimelineError, Track, TrackId},
+use perf_prof_events::{
+    event::Stats,
+    picture::{
+        perfetto,
+        timeline::{Argument, EntryId, NameId, Number, Shape, Timeline as Entries, TimelineError, Track, TrackId},
+    },
 };
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
@@ -17,17 +21,22 @@ use pyo3::{
     types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyType},
 };
 
-use super::pictures::os_error;
+use super::{
+    module::run,
+    pictures::{missing_in_run, os_error},
+};
 
 /// Slices, instants and counters on named tracks. save() writes them as a trace for ui.perfetto.dev.
 ///
 /// Times and durations are in nanoseconds, as event._time and event.duration. A track is given by its name, or as the
 /// object that track() returns. Arguments are shown with a slice: numbers, bool, str, and other objects as str(). Slices
-/// of a track may overlap. len() is the number of slices, instants and values of counters.
+/// of a track may overlap. If events were lost, the trace has a track that says so. len() is the number of slices, instants and values of counters.
 #[pyclass(module = "perf_prof")]
 #[derive(Default)]
 pub struct Timeline {
     entries: Entries,
+    /// The counts of the last run in which entries were added.
+    fed: Option<Arc<Stats>>,
 }
 
 /// A track of a Timeline.
@@ -117,8 +126,10 @@ impl Timeline {
     #[pyo3(signature = (other))]
     fn update(slf: &Bound<'_, Self>, other: &Bound<'_, Timeline>) -> PyResult<()> {
         // `slf` and `other` may be the same object, so they are not borrowed at the same time.
-        let other = other.borrow().entries.clone();
-        slf.borrow_mut().entries.update(&other).map_err(value_error)
+        let (other, fed) = (other.borrow().entries.clone(), other.borrow().fed.clone());
+        let mut this = slf.borrow_mut();
+        this.fed = fed.or_else(|| this.fed.take());
+        this.entries.update(&other).map_err(value_error)
     }
 
     /// Writes the trace. Raises ValueError if path does not end in .pftrace, and OSError if it cannot be written.
@@ -133,7 +144,7 @@ impl Timeline {
         let write = || -> io::Result<()> {
             let mut to = BufWriter::new(File::create(&path)?);
             // The GIL is not released: the timeline is borrowed, and another thread that adds to it would get an error.
-            perfetto::write(&self.entries, &mut to)?;
+            perfetto::write(&self.entries, self.partial().as_deref(), &mut to)?;
             to.flush()
         };
         write().map_err(|error| os_error(&error, &path))
@@ -142,7 +153,7 @@ impl Timeline {
     /// The bytes that save() writes.
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut bytes = Vec::new();
-        perfetto::write(&self.entries, &mut bytes)?;
+        perfetto::write(&self.entries, self.partial().as_deref(), &mut bytes)?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -250,8 +261,19 @@ fn add(
         arguments.push((name.extract()?, argument(&value)?));
     }
     let track = track_of(slf, track)?;
-    let added = slf.borrow_mut().entries.add(track, name, time, shape, arguments);
+    let mut this = slf.borrow_mut();
+    if let Some(run) = run() {
+        this.fed = Some(Arc::clone(&run.stats));
+    }
+    let added = this.entries.add(track, name, time, shape, arguments);
     added.map(|entry| entry.0).map_err(value_error)
+}
+
+impl Timeline {
+    /// Returns what is missing in the run whose events are shown, if anything is.
+    fn partial(&self) -> Option<String> {
+        missing_in_run(self.fed.as_deref(), "")
+    }
 }
 
 /// Returns a track. `track` is the name of the track or the track itself.

@@ -2,11 +2,29 @@
 
 use std::sync::OnceLock;
 
+use perf_prof_system::shell::shell_quote_all;
+
 static COMMAND: OnceLock<String> = OnceLock::new();
 
 /// Notes the command line as somebody would type it. Only the first call has an effect.
 pub fn note_command(line: String) {
     COMMAND.get_or_init(|| line);
+}
+
+/// The maximum length of the recorder's command line in a caption, in characters.
+const LENGTH: usize = 400;
+
+/// Returns the command line of this process, and in a second line that of the recorder, whose words are `recorder`. `None` if
+/// neither is known.
+pub(super) fn of_replay(recorder: &[String]) -> Option<String> {
+    let mut words = shell_quote_all(recorder);
+    if let Some((end, _)) = words.char_indices().nth(LENGTH) {
+        words.truncate(end);
+        words.push_str("...");
+    }
+    let recorder = (!recorder.is_empty()).then(|| format!("recorded by: {words}"));
+    let lines: Vec<String> = command().into_iter().chain(recorder).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// Returns the command line. `None` if this process is no command, for example a Python in which perf-prof is a module.

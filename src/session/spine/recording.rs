@@ -61,7 +61,7 @@ fn provenance(recording: &Recording, selection: &Selection, first: Option<u64>, 
         // Without a clock in the recording, the time of day is a guess that takes long.
         began: recording.features.clock.zip(times).map(|(clock, (first, _))| clock.time_of_day(first)),
         duration: times.map(length),
-        command: super::command::command(),
+        command: super::command::of_replay(&recording.features.cmdline),
     }
 }
 

@@ -147,6 +147,8 @@ pub struct KernelTrace<'a, W> {
     threads: HashMap<i32, Told>,
     /// The track and the name of each process.
     processes: HashMap<i32, (u64, String)>,
+    /// The tracks that belong to no thread.
+    named: HashMap<String, u64>,
     /// The numbers of the names that the trace contains.
     names: HashMap<String, u64>,
     tracks: u64,
@@ -193,6 +195,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
             cpus: HashMap::new(),
             threads: HashMap::new(),
             processes: HashMap::new(),
+            named: HashMap::new(),
             names: HashMap::new(),
             tracks: 0,
             ends,
@@ -323,7 +326,8 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         if of_cpu.events.len() >= BUNDLE { write_bundle(&mut self.packets, place.cpu, of_cpu) } else { Ok(()) }
     }
 
-    /// Writes an event as an instant of its thread. The process of the thread must have been written before.
+    /// Writes an event as an instant of its thread. The process of the thread must have been written before. Idle tasks, and
+    /// tasks that have exited, have a track for each CPU.
     pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         self.seen(place);
         self.moment_of_event(place, moment)
@@ -332,7 +336,11 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes the event that was written last as an instant too. After a switch, another task is running than the one in `place`.
     pub fn moment_of_event(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         let Place { time, tid, .. } = place;
-        let Some(told) = self.threads.get_mut(&tid) else { return Ok(()) };
+        let Some(told) = self.threads.get_mut(&tid) else {
+            let what = if tid == 0 { "idle task" } else { "exited tasks" };
+            let track = self.named_track(format!("{what}, CPU {}", place.cpu), time)?;
+            return self.instant(track, time, moment);
+        };
         let pid = told.pid;
         let (track, is_new) = match told.track {
             Some(track) => (track, false),
@@ -348,10 +356,20 @@ impl<'a, W: Write> KernelTrace<'a, W> {
 
     /// Says what the trace lacks, on a track of its own at `time`, where its events begin.
     pub fn partial(&mut self, lack: &str, time: u64) -> io::Result<()> {
-        let (track, name) = (next(&mut self.tracks), format!("partial: {lack}"));
-        let descriptor = TrackDescriptor { uuid: Some(track), name: Some(name.clone()), ..TrackDescriptor::default() };
-        self.describe(descriptor, time)?;
+        let name = format!("partial: {lack}");
+        let track = self.named_track(name.clone(), time)?;
         self.instant(track, time, ThreadMoment { name, arguments: Vec::new(), stack: Vec::new() })
+    }
+
+    /// Returns the track with this name, which belongs to no thread.
+    fn named_track(&mut self, name: String, time: u64) -> io::Result<u64> {
+        if let Some(track) = self.named.get(&name) {
+            return Ok(*track);
+        }
+        let track = next(&mut self.tracks);
+        self.named.insert(name.clone(), track);
+        self.describe(TrackDescriptor { uuid: Some(track), name: Some(name), ..TrackDescriptor::default() }, time)?;
+        Ok(track)
     }
 
     fn instant(&mut self, track: u64, time: u64, moment: ThreadMoment) -> io::Result<()> {

@@ -5,6 +5,7 @@ mod kernel_trace;
 mod packet;
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::HashMap,
     io::{self, Write},
@@ -36,8 +37,13 @@ struct Lane {
 }
 
 /// Writes the trace. In Perfetto, the slices of a track must be nested. Slices that overlap without being nested go to extra
-/// tracks with the same name and parent.
-pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
+/// tracks with the same name and parent. `partial` says what is missing, if anything is: it is a track and a moment at the start.
+pub fn write(timeline: &Timeline, partial: Option<&str>, to: &mut impl Write) -> io::Result<()> {
+    let mut marked = Cow::Borrowed(timeline);
+    if let Some(partial) = partial {
+        mark(marked.to_mut(), &format!("partial: {partial}"));
+    }
+    let timeline = &*marked;
     let mut packets = Packets::new(to);
     packets.write(TracePacket {
         interned_data: Some(names(timeline)),
@@ -84,6 +90,15 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Adds a track with this name, and a moment on it where the timeline begins.
+fn mark(timeline: &mut Timeline, text: &str) {
+    let first = timeline.entries().iter().map(|entry| entry.time).min().unwrap_or(0);
+    // Adding fails only if there are too many tracks or entries.
+    if let Ok(track) = timeline.track(text, None) {
+        let _ = timeline.add(track, Some(text), first, Shape::Instant, Vec::new());
+    }
 }
 
 /// Returns the track event at the start of an entry, without its track and its flows.
@@ -201,7 +216,7 @@ mod tests {
 
     fn written(timeline: &Timeline) -> Trace {
         let mut bytes = Vec::new();
-        write(timeline, &mut bytes).unwrap();
+        write(timeline, None, &mut bytes).unwrap();
         Trace::decode(&*bytes).unwrap()
     }
 
@@ -256,5 +271,23 @@ mod tests {
         let tracks: Vec<_> = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref()).collect();
         let shown: Vec<_> = tracks.iter().map(|track| (track.uuid.unwrap(), track.name(), track.parent_uuid)).collect();
         assert_eq!(shown, [(1, "requests", None), (2, "http", Some(1)), (3, "http", Some(1))]);
+    }
+
+    #[test]
+    fn what_is_missing_is_a_track_and_a_moment_at_the_start() {
+        let mut timeline = Timeline::default();
+        let track = timeline.track("http", None).unwrap();
+        timeline.add(track, Some("get"), 7, Shape::Slice(10), vec![]).unwrap();
+        let mut bytes = Vec::new();
+        write(&timeline, Some("5 events lost"), &mut bytes).unwrap();
+        let trace = Trace::decode(&*bytes).unwrap();
+        let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+        assert_eq!(tracks.map(|track| track.name()).collect::<Vec<_>>(), ["http", "partial: 5 events lost"]);
+        let moments = trace
+            .packet
+            .iter()
+            .filter(|packet| packet.track_event.as_ref().is_some_and(|event| event.r#type() == EventType::Instant));
+        assert_eq!(moments.map(|packet| packet.timestamp).collect::<Vec<_>>(), [Some(7)]);
+        assert_eq!(timeline.tracks().len(), 1);
     }
 }

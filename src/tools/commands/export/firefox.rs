@@ -13,7 +13,7 @@ use fxprof_processed_profile::{
     MarkerFieldFormat, MarkerTiming, ProcessHandle, Profile, SamplingInterval, StackHandle, StaticSchemaMarker,
     StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
 };
-use perf_prof_events::event::{Context, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame};
+use perf_prof_events::event::{Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame};
 
 use super::{Destination, Exporter, Partial, rows::Row};
 
@@ -26,7 +26,11 @@ pub struct FirefoxProfile<'a> {
     kernel: CategoryHandle,
     user: CategoryHandle,
     processes: HashMap<i32, ProcessHandle>,
-    threads: HashMap<i32, (ThreadHandle, Option<String>)>,
+    /// The threads, by their ids and the events of their samples. The profiler adds up the samples of a thread, whatever they
+    /// are of, so the samples of each event are a thread of their own.
+    threads: HashMap<(i32, Option<usize>), (ThreadHandle, Option<String>)>,
+    /// The names of the events that were sampled, if there are several.
+    sampled: HashMap<usize, String>,
     /// The time of the first sample, which is the start of the profile.
     first: Option<u64>,
 }
@@ -67,13 +71,16 @@ impl StaticSchemaMarker for Tracepoint {
 }
 
 impl<'a> FirefoxProfile<'a> {
-    pub fn new(recording: &Path, to: &'a mut Destination) -> FirefoxProfile<'a> {
+    pub fn new(recording: &Path, types: &[EventType], to: &'a mut Destination) -> FirefoxProfile<'a> {
         let name = recording.display().to_string();
         let mut profile = Profile::new(&name, UNIX_EPOCH.into(), SamplingInterval::from_millis(1));
         profile.set_os_name("Linux");
         profile.set_symbolicated(true);
         let kernel = profile.add_category("Kernel", CategoryColor::Orange);
         let user = profile.add_category("User", CategoryColor::Yellow);
+        let is_sampled = |(_, event): &(usize, &EventType)| event.format.tracepoint().is_none();
+        let sampled: HashMap<usize, String> =
+            types.iter().enumerate().filter(is_sampled).map(|(at, event)| (at, event.real_name())).collect();
         FirefoxProfile {
             name,
             profile,
@@ -82,22 +89,27 @@ impl<'a> FirefoxProfile<'a> {
             user,
             processes: HashMap::new(),
             threads: HashMap::new(),
+            sampled: if sampled.len() < 2 { HashMap::new() } else { sampled },
             first: None,
         }
     }
 
-    /// Returns the thread of a sample. The profile shows the last name of the thread.
-    fn thread(&mut self, row: &Row, time: Timestamp) -> ThreadHandle {
+    /// Returns the thread of a sample of the event with the index `event`. The profile shows the last name of the thread.
+    fn thread(&mut self, event: usize, row: &Row, time: Timestamp) -> ThreadHandle {
         let &Row { pid, tid, ref comm, .. } = row;
-        let Self { profile, processes, threads, .. } = self;
+        let Self { profile, processes, threads, sampled, .. } = self;
         let name = || comm.clone().unwrap_or_else(|| tid.to_string());
         let process = *processes.entry(pid).or_insert_with(|| profile.add_process(&name(), pid.max(0) as u32, time));
+        let of = sampled.get(&event);
+        // The profiler has a main thread for each process, which it does not show by its name.
+        let is_main = pid == tid && of.is_none();
         let (thread, known) = threads
-            .entry(tid)
-            .or_insert_with(|| (profile.add_thread(process, tid.max(0) as u32, time, pid == tid), None));
+            .entry((tid, of.map(|_| event)))
+            .or_insert_with(|| (profile.add_thread(process, tid.max(0) as u32, time, is_main), None));
         if known != comm {
             known.clone_from(comm);
-            profile.set_thread_name(*thread, &name());
+            let shown = of.map_or_else(name, |of| format!("{} ({of})", name()));
+            profile.set_thread_name(*thread, &shown);
             if pid == tid {
                 profile.set_process_name(process, &name());
             }
@@ -134,7 +146,7 @@ fn name_of(frame: &Frame) -> String {
 }
 
 impl Exporter for FirefoxProfile<'_> {
-    fn sample(&mut self, _: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
         let row = Row::of(sample, context);
         let first = match self.first {
             Some(first) => first,
@@ -147,7 +159,7 @@ impl Exporter for FirefoxProfile<'_> {
             }
         };
         let time = Timestamp::from_nanos_since_reference(row.time.saturating_sub(first));
-        let thread = self.thread(&row, time);
+        let thread = self.thread(event, &row, time);
         let stack = self.stack(thread, sample, context);
         match sample.event.format.tracepoint() {
             None => self.profile.add_sample(thread, time, stack, CpuDelta::ZERO, 1),

@@ -272,7 +272,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             export(chosen, trace)
         }
         Form::Firefox => {
-            let profile = FirefoxProfile::new(&plan.input.path, &mut to);
+            let profile = FirefoxProfile::new(&plan.input.path, &types, &mut to);
             export(chosen, profile)
         }
         Form::Pprof => {

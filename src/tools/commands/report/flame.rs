@@ -12,6 +12,7 @@ use perf_prof_events::{
     event::Shares,
     picture::{
         EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events, grouped,
+        weight_text,
     },
 };
 
@@ -84,12 +85,14 @@ impl FlamePlan {
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
             None if common.is_none() => {
-                draw_events(stacks, &weights(after), &style(subtitle(after), after.missing.reasons()), &mut to)?;
+                draw_events(stacks, &weights(after), &style(caption(after), after.missing.reasons()), &mut to)?;
             }
-            None => draw(stacks, &style(subtitle(after), after.missing.reasons()), &mut to)?,
+            None => draw(stacks, &style(caption(after), after.missing.reasons()), &mut to)?,
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
-                let difference = StackDifference::new(stacks_before, stacks, after.sums.roots);
+                let samples = |added: &Added| added.sums.shares.iter().map(Shares::samples).max().unwrap_or(0);
+                let difference = StackDifference::new(stacks_before, stacks, after.sums.roots)
+                    .of_samples(samples(added), samples(after));
                 if is_text {
                     difference.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
@@ -115,6 +118,14 @@ fn title(Added { names, sums, .. }: &Added) -> String {
     let host = sums.provenance.host.iter().map(|host| format!(" on {host}"));
     let began = sums.provenance.date().into_iter().map(|began| format!(", {began}"));
     [events].into_iter().chain(host).chain(began).collect()
+}
+
+/// Returns the total, the duration of the recording, and how many samples there are, unless the total says it.
+fn caption(added: &Added) -> String {
+    let count: u64 = added.sums.shares.iter().map(Shares::samples).sum();
+    let total: u64 = added.sums.shares.iter().map(Shares::total).sum();
+    let samples = if count == total { String::new() } else { format!(", {}", weight_text(count, "samples")) };
+    subtitle(added) + &samples
 }
 
 /// Returns the total, and the duration of the recording.
