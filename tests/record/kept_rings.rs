@@ -235,3 +235,24 @@ fn a_dump_begins_with_the_first_event_of_its_command() {
     };
     assert!((0..20).any(|_| is_delayed()), "each command was executed before it could be delayed");
 }
+
+/// The command makes its last system call, and ends.
+#[test]
+fn an_event_right_before_the_end_makes_a_dump() {
+    needs([Need::Tracefs]);
+    let dir = tempfile::tempdir().unwrap();
+    let trigger = "syscalls:sys_enter_exit_group";
+    for form in [&[][..], &["--threads"], &["--after", "200ms"]] {
+        for _ in 0..4 {
+            let mut command = perf_prof(&["record", "--before", "500ms", "--trigger", trigger, "-e", trigger]);
+            let output =
+                command.args(form).args(["-o", "dumps/", "--", "true"]).current_dir(dir.path()).output().unwrap();
+            let dumps: Vec<_> =
+                fs::read_dir(dir.path().join("dumps")).unwrap().map(|dump| dump.unwrap().path()).collect();
+            assert!(output.status.success() && dumps.len() == 1, "{form:?}: {output:?}");
+            let top = perf_prof(&["top", trigger, "--json", "--input"]).arg(&dumps[0]).output().unwrap();
+            assert_eq!(objects(&stdout(&top)).last().unwrap()["events"], 1, "{form:?}");
+            fs::remove_dir_all(dir.path().join("dumps")).unwrap();
+        }
+    }
+}

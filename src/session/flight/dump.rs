@@ -26,6 +26,10 @@ use super::{
 };
 use crate::recorder::{Destination, MadeEvent, OffTimes, RecordingWriter, Subject, Summary};
 
+/// For this many ns, samples after a trigger belong to it: if the event that triggers is kept too, its sample is written right after
+/// that of the trigger.
+const ITSELF: u64 = 100_000;
+
 /// The maximum length of a dump after its first trigger, as a multiple of `--after`. Later triggers extend a dump up to
 /// this length.
 const LONGEST: u32 = 10;
@@ -133,7 +137,7 @@ impl Dump {
             complete_from: oldest.max(from),
             short,
             // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
-            window: from.max(began)..until,
+            window: from.max(began)..until.saturating_add(ITSELF),
             since: Vec::new(),
             pieces: Pieces::default(),
             in_order: None,
@@ -169,7 +173,7 @@ impl Dump {
     pub fn join(&mut self, trigger: &Trigger, after: Duration) {
         self.joined += 1;
         self.add_trigger(trigger);
-        let until = trigger.time.saturating_add(after.as_nanos() as u64);
+        let until = trigger.time.saturating_add(after.as_nanos() as u64).saturating_add(ITSELF);
         if until > self.window.end {
             let more = Duration::from_nanos(until - self.window.end);
             self.ends = (self.ends + more).min(self.ends_at_latest);

@@ -10,7 +10,7 @@ use chrono::Local;
 use perf_prof_capture::{Capture, CopiedRing, Lost, LostRecords};
 use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
 use perf_prof_recordings::write::Dsos;
-use perf_prof_system::{clock, output, tracefs::Tracefs, workload::Workload};
+use perf_prof_system::{clock, output, tracefs::Tracefs};
 
 use super::{
     ages::Ages,
@@ -108,12 +108,14 @@ pub struct Kept<'a> {
     pub requests: Requests,
     /// The maximum memory for all rings, in bytes.
     pub memory: usize,
+    /// The process id of the command.
+    pub target: Option<u32>,
 }
 
 impl<'a> Keeper<'a> {
-    /// Notes the tasks that exist, and starts the events.
-    pub fn begin(kept: Kept<'a>, capture: &mut Capture, mut workload: Option<&mut Workload>) -> Result<Keeper<'a>> {
-        let Kept { plan, selected, tracefs, requests, memory } = kept;
+    /// Notes the tasks that exist, and starts the events. Then calls `start`, which starts the triggers and the command.
+    pub fn begin(kept: Kept<'a>, capture: &mut Capture, start: impl FnOnce() -> Result<()>) -> Result<Keeper<'a>> {
+        let Kept { plan, selected, tracefs, requests, memory, target } = kept;
         let like = capture.attrs().last().cloned().unwrap_or_default();
         let made = MadeEvent {
             attr: trigger_event::attr(&like),
@@ -123,15 +125,12 @@ impl<'a> Keeper<'a> {
         capture.follow_tasks()?;
         let (mut kernel, mut side_band) = (Dsos::default(), SideBand::new(capture.trailer(), SIDE_BAND));
         let of_plan = &plan.record.capture;
-        let target = workload.as_ref().map(|workload| workload.pid());
         side_band.add_existing(recorder::existing(of_plan, capture.trailer(), target, &mut kernel).bytes());
         capture.enable()?;
         // This time is before the command starts, which may make many events before this thread gets a CPU again.
         let off = OffTimes::new(requests::clock(of_plan));
         let began = off.now().unwrap_or(0);
-        if let Some(workload) = &mut workload {
-            workload.start()?;
-        }
+        start()?;
         let now = Instant::now();
         let measurement = match (plan.before.is_some() && of_plan.ring_size.is_none(), plan.record.delay) {
             (false, _) => Measurement::Over,

@@ -86,11 +86,13 @@ pub(super) fn run_chosen(
     let triggers = open_triggers(plan, workload.as_ref(), &asking)?;
     drop(closing);
     let control = record.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
-    let kept = Kept { plan, selected: &selected, tracefs: &tracefs, requests: asked, memory: sizes.memory };
-    let keeper = Keeper::begin(kept, &mut capture, workload.as_mut())?;
-    if let Some(triggers) = &triggers {
-        triggers.start();
-    }
+    let (memory, target) = (sizes.memory, workload.as_ref().map(Workload::pid));
+    let kept = Kept { plan, selected: &selected, tracefs: &tracefs, requests: asked, memory, target };
+    let keeper = Keeper::begin(kept, &mut capture, || {
+        triggers.iter().for_each(Triggers::start);
+        // A command may end at once, so its triggers are on before.
+        workload.as_mut().map_or(Ok(()), |workload| Ok(workload.start()?))
+    })?;
     begun(asking.clone());
     let times = Times::of(record);
     let mut flight = Flight { capture, keeper, signals, workload, control, asking, times };

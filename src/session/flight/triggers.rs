@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, sync::Arc, thread::JoinHandle};
 use anyhow::{Context as _, Result, anyhow};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use perf_prof_events::event::{
-    AlwaysEntered, Context, Deliver, EventType, Flow, Format, LineContext, Sample, UNKNOWN_COMM, write_text,
+    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, write_text,
 };
 use perf_prof_format::value::Value;
 use perf_prof_system::{
@@ -29,6 +29,8 @@ pub struct Triggers {
     end: Arc<EndRequests>,
     /// Starts the events.
     start: Sender<()>,
+    /// Receives a message when the events are on.
+    begun: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,25 +41,28 @@ impl Triggers {
         let end = Arc::new(EndRequests::new()?);
         let (start, started) = bounded(1);
         let (tell, told) = bounded(1);
+        let (begin, begun) = bounded(1);
         let of_program = Signals::of_program(Arc::clone(&end));
         let body = move || {
-            run(&plan, &of_program, (&tell, &started), |about| TriggerSink::new(about, asking));
+            run(&plan, &of_program, (&tell, &started), |about| TriggerSink::new(about, asking, begin));
         };
         let thread = own_threads::spawn("perf-prof-triggers", body).context("--trigger")?;
         let opened = told.recv().unwrap_or_else(|_| Err(anyhow!("its thread ended")));
         opened.context("--trigger")?;
-        Ok(Triggers { end, start, thread: Some(thread) })
+        Ok(Triggers { end, start, begun, thread: Some(thread) })
     }
 
-    /// Starts the events.
+    /// Starts the events, and returns when they are on. If they cannot be started, this was printed.
     pub fn start(&self) {
         let _ = self.start.send(());
+        let _ = self.begun.recv();
     }
 }
 
 impl Drop for Triggers {
     fn drop(&mut self) {
-        self.end.end_now();
+        // The last events that the kernel recorded are still delivered, and may ask for a dump.
+        self.end.end();
         // If the thread still waits for its start, it ends when this sender is dropped.
         self.start = bounded(0).0;
         if let Some(thread) = self.thread.take() {
@@ -101,12 +106,13 @@ struct TriggerSink {
     names: Vec<String>,
     context: Arc<Context>,
     asking: Asking,
+    begin: Sender<()>,
 }
 
 impl TriggerSink {
-    fn new(about: &Arc<About>, asking: Asking) -> TriggerSink {
+    fn new(about: &Arc<About>, asking: Asking, begin: Sender<()>) -> TriggerSink {
         let names = about.events.iter().map(EventType::shown_name).collect();
-        TriggerSink { events: about.events.clone(), names, context: about.context.clone(), asking }
+        TriggerSink { events: about.events.clone(), names, context: about.context.clone(), asking, begin }
     }
 
     fn text(&self, sample: &Sample<'_>) -> String {
@@ -140,7 +146,15 @@ fn system_call(sample: &Sample<'_>) -> Option<String> {
     }
 }
 
-impl AlwaysEntered for TriggerSink {}
+impl Sink for TriggerSink {
+    fn begin(&mut self) {
+        let _ = self.begin.send(());
+    }
+
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
 
 impl Deliver for TriggerSink {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
