@@ -256,6 +256,12 @@ fn a_full_disk_takes_no_spans_from_before() {
 #[test]
 fn a_full_disk_takes_no_spans_of_a_dump_from_before() {
     needs([Need::Tracefs, Need::TwoCpus]);
+    // On a busy machine, the commands may make too few calls for a full disk.
+    assert!((0..4).any(|_| fills_a_disk_with_a_dump()), "the disk was not full");
+}
+
+/// Returns whether the dump of two commands filled a disk. Then checks the dump.
+fn fills_a_disk_with_a_dump() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let disk = mount_disk(&dir, "2m");
     // The ring of each CPU gets more samples than the disk has space for, and fewer than it holds: the oldest samples of a ring
@@ -270,9 +276,13 @@ fn a_full_disk_takes_no_spans_of_a_dump_from_before() {
     let mut top = Command::new(tested_program());
     let output = top.args(["top", "syscall", "--json", "-q", "--input"]).args(&dumps).output().unwrap();
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
-    assert!(dumps.len() == 1 && said.contains("No space left on device"), "{dumps:?} {said}");
+    assert_eq!(dumps.len(), 1, "{said}");
+    if !said.contains("No space left on device") {
+        return false;
+    }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let total: Json = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     let [spans, missing] = ["events", "missing"].map(|member| total[member].as_u64().unwrap());
     assert!(total["partial"] == true && spans > 1000 && missing < spans / 10, "{total} {said}");
+    true
 }

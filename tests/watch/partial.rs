@@ -244,7 +244,7 @@ fn exported_lines_of_a_recording_with_lost_events_say_so_at_the_end() {
         let product = profile["meta"]["product"].as_str().unwrap();
         assert_eq!(product.ends_with(" (partial: 5 events lost)"), lost != 0, "{product}");
         let (trace, mark) = (export("pftrace").stdout, b"partial: 5 events lost");
-        assert_eq!(trace.windows(mark.len()).filter(|text| text == mark).count(), if lost == 0 { 0 } else { 2 });
+        assert_eq!(trace.windows(mark.len()).filter(|text| text == mark).count(), if lost == 0 { 0 } else { 3 });
         let table = export("csv");
         let line = "the standard output is incomplete, and its format has no place for a note: 5 events lost";
         assert_eq!((stdout(&table).lines().count(), said(&table).contains(line)), (7, lost != 0), "{}", said(&table));
