@@ -135,6 +135,15 @@ fn a_pipe_without_its_end_is_partial() {
         assert_eq!(bytes[last..last + 4], PERF_RECORD_EVENT_UPDATE.to_ne_bytes());
         std::fs::write(&cut, &bytes[..last]).unwrap();
         assert_eq!(marks(&cut), [true; 3], "{pack:?}");
+        // The description of the events and of the machine is longer than the samples. The first record of an event has 200 bytes.
+        for at in (250..last).step_by(last / 12) {
+            std::fs::write(&cut, &bytes[..at]).unwrap();
+            let output = perf_prof(&["top", CALL, "--json", "--input"]).arg(&cut).output().unwrap();
+            // Without the format of the tracepoint, there is no table.
+            let is_marked = !output.status.success() || stdout(&output).contains("\"partial\":true");
+            let is_told = ["was not finished", "is cut off"].iter().any(|text| said(&output).contains(text));
+            assert!(is_marked && is_told, "{pack:?} {at} of {last}: {output:?}");
+        }
         // Other programs may add records.
         std::fs::write(&whole, [&bytes[..], &FINISHED_ROUND].concat()).unwrap();
         assert_eq!(marks(&whole), [false; 3], "{pack:?}");

@@ -137,7 +137,8 @@ pub(crate) enum Next {
     End,
     /// The feed ends in the middle of a record, or before it should. The value is how many bytes of the last record exist.
     CutOff(u64),
-    /// The feed ends after a whole record, without the mark that its recorder writes at the end of a pipe.
+    /// The feed ends in the payload of a record, or after a whole record, without the mark that its recorder writes at the end of a
+    /// pipe.
     Unfinished,
     /// Bytes that are not a record.
     Damaged,
@@ -181,7 +182,7 @@ impl RecordReader {
             self.advance(there);
             self.skip -= there as u64;
             if self.skip > 0 && !self.fill()? {
-                return Ok(Next::End);
+                return Ok(Next::Unfinished);
             }
         }
         loop {
@@ -233,11 +234,12 @@ impl RecordReader {
         self.skip = bytes;
     }
 
-    /// Reads a payload of `size` bytes; returns fewer bytes if the feed ends.
+    /// Reads a payload of `size` bytes; returns fewer bytes if the feed ends. The next record is then [`Next::Unfinished`].
     pub fn read_payload(&mut self, size: u64) -> Result<Vec<u8>, PerfDataError> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {
             if self.start == self.end && !self.fill()? {
+                self.skip = size - bytes.len() as u64;
                 break;
             }
             let wanted = usize::try_from(size).unwrap_or(usize::MAX) - bytes.len();

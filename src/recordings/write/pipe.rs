@@ -22,9 +22,13 @@ pub fn begin(file: File, known: &Known<'_>, level: Option<Level>) -> io::Result<
     // `struct perf_pipe_file_header` consists of the magic and its own size.
     out.extend([PERF_MAGIC2, 16].map(u64::to_ne_bytes).as_flattened());
     let size = attr::common_size(events.iter().map(|event| &event.attr), ATTR_SIZE);
-    for event in events {
+    for (at, event) in events.iter().enumerate() {
         let ids = event.ids.iter().flat_map(|id| id.to_ne_bytes());
         record(&mut out, PERF_RECORD_HEADER_ATTR, &[attr::sized(&event.attr, size), ids.collect()].concat());
+        if at == 0 {
+            // From here on, a reader notices that the rest is missing. perf has to know the event whose id it has.
+            out.extend(OwnUpdate::WillEnd.record(some_id(events)));
+        }
     }
     let of_their_own = [HEADER_TRACING_DATA, HEADER_BUILD_ID];
     for (bit, bytes) in features.iter().filter(|(bit, _)| !of_their_own.contains(bit)) {
@@ -34,15 +38,14 @@ pub fn begin(file: File, known: &Known<'_>, level: Option<Level>) -> io::Result<
     for (_, bytes) in features.iter().filter(|&(bit, _)| bit == HEADER_TRACING_DATA) {
         tracing_data(&mut out, bytes);
     }
-    out.extend(OwnUpdate::WillEnd.record(some_id(events)));
     let mut stream = Stream::new(file, 0, layout, level)?;
     stream.own(&out).and_then(|()| stream.flush()).map_err(|error| error.0)?;
     Ok(stream)
 }
 
-/// Returns any id of the events. perf looks up the id of an update before its type.
+/// Returns an id of the first event. perf looks up the id of an update before its type.
 pub fn some_id(events: &[EventAttr]) -> u64 {
-    events.iter().find_map(|event| event.ids.first()).copied().unwrap_or(0)
+    events.first().and_then(|event| event.ids.first()).copied().unwrap_or(0)
 }
 
 /// Returns the records at the end: the build ids of files, and the mark of the end. `id` is any id of the events.
