@@ -357,7 +357,7 @@ impl IndexInput<'_> {
                 }
             };
             warnings.push(format!("{}: {why}", self.name));
-            before = self.before_damage(found.blocks.last(), offset, before)?;
+            before = self.before_damage(&found.blocks, offset, before)?;
             return Ok(Some((found, SectionEnd { before, rounds, is_whole: false })));
         }
         Ok(Some((found, SectionEnd { before, rounds, is_whole: true })))

@@ -16,15 +16,28 @@ const ZEROS: usize = 64;
 const DOUBTED: usize = 16;
 
 impl IndexInput<'_> {
-    /// Returns since when records are missing if bytes at `offset` are damaged. `last` is the block before them, and `before`
-    /// the time of its last record.
-    pub(super) fn before_damage(&self, last: Option<&Block>, offset: u64, before: u64) -> Result<u64, PerfDataError> {
+    /// Returns since when records are missing if bytes at `offset` are damaged. `blocks` are the blocks before them, and `before`
+    /// is the time of the last record.
+    pub(super) fn before_damage(&self, blocks: &[Block], offset: u64, before: u64) -> Result<u64, PerfDataError> {
         let mut next = [0; ZEROS];
         let filled = self.read(&mut next, offset)?;
-        let Some(last) = last.filter(|_| are_of_another_place(&next[..filled], self.order)) else { return Ok(before) };
-        let mut bytes = vec![0; last.size as usize];
-        let filled = self.read(&mut bytes, last.offset)?;
-        Ok(time_before_damage(&mut bytes[..filled], last.before, self.order, self.layouts))
+        if !are_of_another_place(&next[..filled], self.order) {
+            return Ok(before);
+        }
+        // The last block may have a single record, of 64 KiB, that is made of what is left of others.
+        let mut first = blocks.len();
+        while first > 0 && blocks[first..].iter().map(|block| block.records).sum::<u32>() < DOUBTED as u32 {
+            first -= 1;
+        }
+        let mut bytes = Vec::new();
+        for block in &blocks[first..] {
+            let begin = bytes.len();
+            bytes.resize(begin + block.size as usize, 0);
+            let filled = self.read(&mut bytes[begin..], block.offset)?;
+            bytes.truncate(begin + filled);
+        }
+        let before = blocks.get(first).map_or(before, |block| block.before);
+        Ok(time_before_damage(&mut bytes, before, self.order, self.layouts))
     }
 }
 
@@ -36,8 +49,8 @@ fn are_of_another_place(next: &[u8], order: ByteOrder) -> bool {
     !begins_record && next.iter().any(|byte| *byte != 0)
 }
 
-/// Returns a time before all missing records. `bytes` is the last block of records before the damage, and `before` the time
-/// of the last record before this block.
+/// Returns a time before all missing records. `bytes` are the last blocks of records before the damage, and `before` is the
+/// time of the last record before these blocks.
 ///
 /// The last records may be made of what is left of others. They look like records, but their times can be any number. So the
 /// earliest time of the last records is taken.
@@ -61,7 +74,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Attr, AttrIds};
+    use crate::{Attr, AttrIds, order::rounds::Ending};
 
     fn sample(time: u64) -> Vec<u8> {
         [&PERF_RECORD_SAMPLE.to_ne_bytes()[..], &[0, 0, 16, 0], &time.to_ne_bytes()].concat()
@@ -79,6 +92,26 @@ mod tests {
         let times: Vec<u64> = (100..200).collect();
         assert_eq!(since(&[&times[..], &[1 << 40]].concat(), 99), 185);
         assert_eq!((since(&times, 99), since(&[1 << 40], 99), since(&[], 7)), (184, 99, 7));
+    }
+
+    /// What is left of many records looks like one of up to 64 KiB, which is a block of its own.
+    #[test]
+    fn the_records_before_the_last_block_are_doubted_too() {
+        let format = SampleFormat { sample_type: PERF_SAMPLE_TIME, ..SampleFormat::default() };
+        let layouts = Layouts::new(&[AttrIds { attr: Attr { format, ..Attr::default() }, ids: Vec::new() }]);
+        let times = (100..140).chain([1 << 40, 1 << 50]);
+        let bytes: Vec<u8> = times.flat_map(sample).chain([9; 64]).collect();
+        let (order, ending) = (ByteOrder::Native, Ending::Finished);
+        let walk = IndexInput { input: &bytes, name: "x", order, layouts: &layouts, room: 0, ending };
+        let block = |from: u64, records: u32, before| Block {
+            offset: from * 16,
+            size: records * 16,
+            records,
+            before,
+            ..Block::empty(0, 0, 0)
+        };
+        let blocks = [block(0, 30, 0), block(30, 11, 129), block(41, 1, 1 << 40)];
+        assert_eq!(walk.before_damage(&blocks, 42 * 16, 1 << 50).unwrap(), 126);
     }
 
     #[test]
