@@ -99,7 +99,7 @@ pub struct Recording {
     pub kernel: Option<KernelMapping>,
     /// The AUX area data that was found so far.
     aux: AuxTrace,
-    id_index: IdIndex,
+    pub(crate) id_index: IdIndex,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
     /// True if some of the warnings in `warnings` say that records are missing.
@@ -411,9 +411,10 @@ impl Recording {
     fn index_keeping(&mut self, room: usize) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
         let Data::Parts(parts) = &mut self.data else { return Ok(vec![None]) };
         let (order, layouts, ending) = (self.order, &self.layouts, self.ending);
+        let rings = self.id_index.rings_of_part(parts.len());
         let room = room / parts.len().max(1);
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
-            let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room, ending };
+            let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room, ending, rings };
             let recorded = part.stored.as_ref().map_or(0, BlockIndex::sample_count);
             let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
             let warnings_before = self.warnings.len();

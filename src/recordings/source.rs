@@ -6,7 +6,7 @@ use perf_prof_format::record::{Batch, Ended, LossCounts, OtherRecords, Source, W
 
 use super::{
     error::{PerfDataError, late_samples, short_samples},
-    format::bytes::ByteOrder,
+    format::{bytes::ByteOrder, first_records::Rings},
     index::{
         blocks::{BLOCK, BlockIndex},
         compressed::CompressedIndex,
@@ -82,6 +82,7 @@ struct StreamOpener {
     /// The number of bytes to read ahead.
     most_ahead: usize,
     ending: Ending,
+    rings: Rings,
     opened: Streams,
     gaps: Vec<Arc<Vec<Gap>>>,
 }
@@ -168,8 +169,8 @@ impl StreamOpener {
     fn setup(&self, number: usize, count: usize, memory: usize) -> StreamSetup {
         let numbers =
             Numbers { first: self.before + number as u32, stride: merge::stride(count + self.before as usize) };
-        let (context, warnings, ending) = (self.context.clone(), self.warnings.clone(), self.ending);
-        StreamSetup { context, numbers, warnings, memory, ending }
+        let (context, warnings) = (self.context.clone(), self.warnings.clone());
+        StreamSetup { context, numbers, warnings, memory, ending: self.ending, rings: self.rings }
     }
 }
 
@@ -184,6 +185,7 @@ impl Replay {
         let name = recording.name.clone();
         let (data, order, others) = (recording.take_data(), recording.order, context.selection.others);
         let is_file = !matches!(data, Data::Stream(_, _, None));
+        let parts = if let Data::Parts(parts) = &data { parts.len() } else { 1 };
         let limit = recording.limit.clone().of_records();
         // A quarter of the allowed memory is for records that are read ahead, and a quarter for the decompressors. The
         // rest is for records that overlap in time.
@@ -198,6 +200,7 @@ impl Replay {
             memory: share,
             most_ahead: AHEAD.min(share),
             ending: recording.ending,
+            rings: recording.id_index.rings_of_part(parts),
             opened: Streams { streams: Vec::new(), total: 0, release: ReleaseTime::InRounds },
             gaps: [recording.missing_rings.into_iter().collect(), holes].map(Arc::new).into(),
         };

@@ -140,7 +140,7 @@ fn a_flame_graph_of_a_profile_says_its_unit_where_and_when() {
     assert!(output.as_ref().unwrap().status.success(), "{output:?}");
     let script = std::fs::read_to_string(script).unwrap();
     let (_, within) = subtitle.split_once(" in ").unwrap();
-    let within = within.split_once(';').map_or(within, |(within, _)| within);
+    let within = within.split_once([';', ',']).map_or(within, |(within, _)| within);
     let shown = text_of(&script, "subtitle");
     let (before, after) = shown.split_once(" a second of CPU time; ").unwrap_or_else(|| panic!("{shown}"));
     assert!(before.contains(&format!(" samples in {within}, ")), "{shown}");

@@ -38,6 +38,8 @@ pub(crate) struct IdIndex {
     pub rings_of: RingsOf,
     /// Whether it names the threads for which events were opened. `perf-prof record` leaves them out.
     pub has_threads: bool,
+    /// The number of rings; 0 if the recording does not state them.
+    pub count: u64,
 }
 
 /// Whether the rings of a recording belong to CPUs or to threads.
@@ -52,16 +54,30 @@ pub(crate) enum RingsOf {
     Threads,
 }
 
+/// Whether the records of a section are those of one ring, as in a file of a directory, or of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rings {
+    /// Also if nothing says how many they are.
+    One,
+    Several,
+}
+
 impl IdIndex {
+    /// Returns how many rings the records of each of `parts` parts come from: each ring of a directory has a file of its own.
+    pub fn rings_of_part(&self, parts: usize) -> Rings {
+        if parts == 1 && self.count > 1 { Rings::Several } else { Rings::One }
+    }
+
     /// Adds the information in an id index. A long id index is split into several records, and this method is called
     /// for each of them.
     pub fn add(&mut self, record: &[u8], order: ByteOrder) {
         let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
         for _ in 0..read.u64().unwrap_or(0) {
             // Each entry has four numbers: id, ring, CPU, thread.
-            let Some([_, _, cpu, thread]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else {
+            let Some([_, ring, cpu, thread]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else {
                 break;
             };
+            self.count = self.count.max(ring.saturating_add(1));
             self.has_threads |= thread != u64::MAX;
             self.rings_of = match (self.rings_of, cpu) {
                 (RingsOf::Threads, _) | (_, u64::MAX) => RingsOf::Threads,

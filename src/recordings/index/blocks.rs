@@ -18,7 +18,13 @@ use perf_prof_system::own_threads;
 use super::side_band::SideBand;
 use crate::{
     error::PerfDataError,
-    format::{bytes::ByteOrder, first_records::inner_tracing_data, header::Section, layouts::Layouts, swap},
+    format::{
+        bytes::ByteOrder,
+        first_records::{Rings, inner_tracing_data},
+        header::Section,
+        layouts::Layouts,
+        swap,
+    },
     input::random_access::Input,
     order::{
         gaps::Gap,
@@ -309,6 +315,7 @@ pub(crate) struct IndexInput<'a> {
     /// The maximum number of bytes of side-band records to keep in memory.
     pub room: usize,
     pub ending: Ending,
+    pub rings: Rings,
 }
 
 impl IndexInput<'_> {
@@ -423,7 +430,7 @@ impl IndexInput<'_> {
     /// nothing about the files with samples.
     fn finish(&self, mut found: BlockIndex, end: SectionEnd) -> Indexed {
         if !end.is_whole || self.ending == Ending::Killed && found.samples.is_some() {
-            found.missing_from = Some(end.rounds.missing_from(end.before));
+            found.missing_from = Some(end.rounds.missing_from(end.before, self.rings));
         }
         Indexed::Plain(Arc::new(found))
     }
@@ -493,14 +500,8 @@ mod tests {
 
     fn both_in(bytes: Vec<u8>, room: usize) -> (BlockIndex, Option<BlockIndex>) {
         let section = Section { offset: 0, size: bytes.len() as u64 };
-        let walk = IndexInput {
-            input: &bytes,
-            name: "x",
-            order: ByteOrder::Native,
-            layouts: &layouts(),
-            room,
-            ending: Ending::Finished,
-        };
+        let (order, ending, rings) = (ByteOrder::Native, Ending::Finished, Rings::One);
+        let walk = IndexInput { input: &bytes, name: "x", order, layouts: &layouts(), room, ending, rings };
         let (mut one, mut two) = (Vec::new(), Vec::new());
         let (serial, _) = walk.index_serially(section, &mut one).unwrap().unwrap();
         let halves = walk.index_in_halves(section, &mut two).unwrap().map(|indexed| match indexed {

@@ -74,7 +74,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Attr, AttrIds, order::rounds::Ending};
+    use crate::{Attr, AttrIds, format::first_records::Rings, order::rounds::Ending};
 
     fn sample(time: u64) -> Vec<u8> {
         [&PERF_RECORD_SAMPLE.to_ne_bytes()[..], &[0, 0, 16, 0], &time.to_ne_bytes()].concat()
@@ -102,7 +102,8 @@ mod tests {
         let times = (100..140).chain([1 << 40, 1 << 50]);
         let bytes: Vec<u8> = times.flat_map(sample).chain([9; 64]).collect();
         let (order, ending) = (ByteOrder::Native, Ending::Finished);
-        let walk = IndexInput { input: &bytes, name: "x", order, layouts: &layouts, room: 0, ending };
+        let walk =
+            IndexInput { input: &bytes, name: "x", order, layouts: &layouts, room: 0, ending, rings: Rings::One };
         let block = |from: u64, records: u32, before| Block {
             offset: from * 16,
             size: records * 16,

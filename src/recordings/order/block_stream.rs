@@ -22,7 +22,12 @@ use super::{
 };
 use crate::{
     error::{PerfDataError, wrong_types},
-    format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts, swap},
+    format::{
+        bytes::ByteOrder,
+        first_records::{AuxTrace, Rings},
+        layouts::Layouts,
+        swap,
+    },
     index::blocks::{Block, BlockIndex, Need},
     input::{block_pool::Pool, decompress::RunDecompressor, random_access::Input},
     select::{Gaps, Selection, Wanted, is_impossible},
@@ -228,6 +233,8 @@ pub(crate) struct StreamSetup {
     pub memory: usize,
     /// How the recording ended.
     pub ending: Ending,
+    /// How many rings the recording has.
+    pub rings: Rings,
 }
 
 /// The blocks of an indexed file, sorted by the earliest time in each block. Because of this order, only blocks that

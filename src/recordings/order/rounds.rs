@@ -3,6 +3,8 @@
 
 use perf_prof_format::record::MARGIN;
 
+use crate::format::first_records::Rings;
+
 /// How a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -59,9 +61,12 @@ impl Rounds {
     /// Returns since when records may be missing if the records end here, although more were recorded. `last` is the time of
     /// the last record.
     ///
-    /// Each round has the records of all rings. So the records of a ring may lack from a round that has not ended. Without
-    /// rounds, there is only one ring, or the records are sorted.
-    pub fn missing_from(&self, last: u64) -> u64 {
-        if self.have_ended() { self.bound() } else { last }
+    /// Each round has the records of all rings. So the records of a ring may lack from a round that has not ended. If the first
+    /// one of several rings has not ended, all of them may lack.
+    pub fn missing_from(&self, last: u64, rings: Rings) -> u64 {
+        match rings {
+            Rings::One if !self.have_ended() => last,
+            Rings::One | Rings::Several => self.bound(),
+        }
     }
 }

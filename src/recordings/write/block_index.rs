@@ -66,6 +66,7 @@ mod tests {
     use super::*;
     use crate::{
         Attr, AttrFlag, AttrIds, ByteOrder, Section,
+        format::first_records::Rings,
         index::{
             blocks::{self, IndexInput, Indexed},
             side_band::SideBand,
@@ -108,7 +109,8 @@ mod tests {
             let file = [vec![0; OFFSET as usize], made.concat()].concat();
             let section = Section { offset: OFFSET, size: file.len() as u64 - OFFSET };
             let (order, ending) = (ByteOrder::Native, Ending::Finished);
-            let walk = IndexInput { input: &file, name: "x", order, layouts: &layouts, room: 0, ending };
+            let rings = Rings::One;
+            let walk = IndexInput { input: &file, name: "x", order, layouts: &layouts, room: 0, ending, rings };
             let Indexed::Plain(mut expected) = blocks::index(walk, section, &mut Vec::new()).unwrap() else { panic!() };
             Arc::get_mut(&mut expected).unwrap().side_band = SideBand::default();
             prop_assert_eq!(blocks.finish(), Arc::unwrap_or_clone(expected));

@@ -31,7 +31,7 @@ use crate::{
     error::{PerfDataError, unfinished_pipe, wrong_types},
     format::{
         checksums::Checksums,
-        first_records::{AuxTrace, aux_warning},
+        first_records::{AuxTrace, Rings, aux_warning},
         swap,
     },
     index::blocks::{BLOCK, payload},
@@ -91,6 +91,7 @@ struct Window {
     /// `bytes` is the memory of the blocks in bytes, and `limit` is the maximum for this memory.
     bytes: usize,
     limit: usize,
+    rings: Rings,
     /// The block that is being filled (`block`), its selected records (`listed`), and the earliest time of these
     /// records (`first`).
     block: Vec<u8>,
@@ -168,7 +169,7 @@ impl Window {
     /// may have records of a ring that had none for a long time. In other inputs, the last samples of any CPU may be in these
     /// bytes; then all records in the window are read.
     fn missing_from(&self) -> u64 {
-        if self.rounds.have_ended() {
+        if self.rounds.have_ended() || self.rings == Rings::Several {
             return self.bound();
         }
         let mut last: FxHashMap<Option<u32>, u64> = FxHashMap::default();
@@ -219,7 +220,7 @@ impl Window {
 impl SequentialStream {
     /// Creates a stream of these records. At most about `limit` bytes are read ahead.
     pub fn new(records: RecordReader, arrival: Arrival, limit: usize, setup: StreamSetup) -> Self {
-        let StreamSetup { context, mut numbers, warnings, memory, ending } = setup;
+        let StreamSetup { context, mut numbers, warnings, memory, ending, rings } = setup;
         let aux = context.aux;
         let window = Window {
             block: context.pool.buffer(0),
@@ -227,6 +228,7 @@ impl SequentialStream {
             blocks: VecDeque::new(),
             bytes: 0,
             limit,
+            rings,
             listed: Vec::new(),
             first: u64::MAX,
             wrong_types: 0,

@@ -80,6 +80,7 @@ fn replay(bytes: Vec<u8>, at_once: usize, arrival: Arrival, limit: usize) -> (Ve
         warnings: warnings.clone(),
         memory: usize::MAX,
         ending: Ending::Finished,
+        rings: Rings::One,
     };
     let stream = SequentialStream::new(records, arrival, limit, setup);
     let release = if arrival == Arrival::Live { ReleaseTime::AtOnce } else { ReleaseTime::InRounds };
