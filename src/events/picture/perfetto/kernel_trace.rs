@@ -326,8 +326,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         if of_cpu.events.len() >= BUNDLE { write_bundle(&mut self.packets, place.cpu, of_cpu) } else { Ok(()) }
     }
 
-    /// Writes an event as an instant of its thread. The process of the thread must have been written before. Idle tasks, and
-    /// tasks that have exited, have a track for each CPU.
+    /// Writes an event as an instant of its thread, whose process must have been written before, or of the CPU's idle task.
     pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         self.seen(place);
         self.moment_of_event(place, moment)
