@@ -156,14 +156,10 @@ impl Recording {
             Self::of_file_within(Arc::new(open_part(&data)?), limits.limit(&data.display().to_string()))?;
         (recording.name, recording.limit) = (name.clone(), limit);
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
-        let mut rings = None;
+        // perf makes directories for other purposes too. So ring files are required only if the recording states the version of
+        // its directory format.
+        let rings = recording.features.dir_format.map(|_| recording.id_index.rings);
         if let Data::Parts(parts) = &mut recording.data {
-            // perf makes directories for other purposes too. So ring files are required only if the recording states
-            // the version of its directory format.
-            if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
-                let feed = FileFeed::new(input.clone(), *section);
-                rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
-            }
             for (number, file) in &files {
                 let (input, name) = (open_part(file)?, file.display().to_string());
                 let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;

@@ -39,7 +39,7 @@ pub(crate) struct IdIndex {
     /// Whether it names the threads for which events were opened. `perf-prof record` leaves them out.
     pub has_threads: bool,
     /// The number of rings; 0 if the recording does not state them.
-    pub count: u64,
+    pub rings: u64,
 }
 
 /// Whether the rings of a recording belong to CPUs or to threads.
@@ -65,7 +65,7 @@ pub(crate) enum Rings {
 impl IdIndex {
     /// Returns how many rings the records of each of `parts` parts come from: each ring of a directory has a file of its own.
     pub fn rings_of_part(&self, parts: usize) -> Rings {
-        if parts == 1 && self.count > 1 { Rings::Several } else { Rings::One }
+        if parts == 1 && self.rings > 1 { Rings::Several } else { Rings::One }
     }
 
     /// Adds the information in an id index. A long id index is split into several records, and this method is called
@@ -77,7 +77,7 @@ impl IdIndex {
             let Some([_, ring, cpu, thread]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else {
                 break;
             };
-            self.count = self.count.max(ring.saturating_add(1));
+            self.rings = self.rings.max(ring.saturating_add(1));
             self.has_threads |= thread != u64::MAX;
             self.rings_of = match (self.rings_of, cpu) {
                 (RingsOf::Threads, _) | (_, u64::MAX) => RingsOf::Threads,
@@ -155,4 +155,47 @@ pub(crate) fn aux_warning(name: &str, AuxTrace { kind, bytes }: AuxTrace) -> Str
 /// `simpleperf/record.h` of Android). In a pipe recording of perf, the data follows the record instead.
 pub(crate) fn inner_tracing_data(record: &[u8], size: Option<u32>) -> Option<&[u8]> {
     record.get(12..)?.get(..usize::try_from(size?).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{format::header::Section, input::feed::FileFeed};
+
+    #[test]
+    fn the_list_of_ids_tells_how_many_rings_there_were() {
+        for big in [false, true] {
+            let order = ByteOrder::from_big_endian_flag(big);
+            let u64s = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+            let record = |kind: u8, words: &[u64]| {
+                let size = 8 + 8 * words.len() as u8;
+                let header = if big { [0, 0, 0, kind, 0, 0, 0, size] } else { [kind, 0, 0, 0, 0, 0, size, 0] };
+                [&header[..], words.iter().flat_map(|&word| u64s(word)).collect::<Vec<_>>().as_slice()].concat()
+            };
+            let rings = |records: &[Vec<u8>]| {
+                let bytes = records.concat();
+                let section = Section { offset: 0, size: bytes.len() as u64 };
+                let feed = FileFeed::new(Arc::new(bytes), section);
+                FirstRecords::read(&mut RecordReader::new("x", order, Box::new(feed))).unwrap().id_index.rings
+            };
+            let list = record(69, &[2, 70, 0, 0, u64::MAX, 71, 3, 3, u64::MAX]);
+            let (other, kernels) = (record(82, &[]), record(3, &[0]));
+            assert_eq!(rings(&[other.clone(), list.clone(), other.clone()]), 4);
+            assert_eq!(rings(&[list.clone(), record(69, &[1, 72, 8, 0, 0])]), 9);
+            assert_eq!(rings(&[other, kernels, list.clone()]), 0);
+            // The id index states an impossible number of entries.
+            assert_eq!(rings(&[record(69, &[u64::MAX, 70, 5, 0, 0, 71, 6])]), 6);
+            assert_eq!(rings(&[record(69, &[])]), 0);
+        }
+    }
+
+    /// Each ring of a directory has a file of its own.
+    #[test]
+    fn a_part_has_several_rings_only_if_it_is_the_only_one() {
+        let rings = |rings: u64, parts| IdIndex { rings, ..IdIndex::default() }.rings_of_part(parts);
+        let found = [rings(2, 1), rings(1, 1), rings(0, 1), rings(2, 3)];
+        assert_eq!(found, [Rings::Several, Rings::One, Rings::One, Rings::One]);
+    }
 }

@@ -66,7 +66,7 @@ impl FoundGaps {
         self.0.lock().push(gap);
     }
 
-    fn take(&self) -> Vec<Gap> {
+    pub(super) fn take(&self) -> Vec<Gap> {
         std::mem::take(&mut self.0.lock())
     }
 }

@@ -70,3 +70,20 @@ impl Rounds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_several_rings_may_be_missing_from_the_start_until_two_rounds_have_ended() {
+        let mut rounds = Rounds { newest: 100, ..Rounds::default() };
+        let mut since = |newest: u64| {
+            let found = [Rings::One, Rings::Several].map(|rings| rounds.missing_from(90, rings));
+            rounds.end(0);
+            rounds.newest = newest;
+            found
+        };
+        assert_eq!([since(200), since(300), since(400)], [[90, 0], [0, 0], [100, 100]]);
+    }
+}

@@ -141,9 +141,9 @@ impl Window {
         let time = own.unwrap_or(self.before);
         if is_impossible(record_type(record)) {
             self.wrong_types += 1;
-            let since = if self.rounds.have_ended() { self.bound() } else { self.before };
+            let since = if self.has_rounds() { self.bound() } else { self.before };
             self.missing_since.get_or_insert(since);
-        } else if self.missing_since.is_some() && !self.rounds.have_ended() && own.is_some() {
+        } else if self.missing_since.is_some() && !self.has_rounds() && own.is_some() {
             self.end_gap(time);
         }
         let ReplayContext { layouts, selection, .. } = &self.context;
@@ -160,6 +160,11 @@ impl Window {
         self.block.extend_from_slice(record);
     }
 
+    /// Returns whether only rounds tell since when and until when records may be missing.
+    fn has_rounds(&self) -> bool {
+        self.rings == Rings::Several || self.rounds.have_ended()
+    }
+
     /// Returns the lower bound for the times of unread records.
     fn bound(&self) -> u64 {
         self.rounds.bound().max(self.floor)
@@ -169,7 +174,7 @@ impl Window {
     /// may have records of a ring that had none for a long time. In other inputs, the last samples of any CPU may be in these
     /// bytes; then all records in the window are read.
     fn missing_from(&self) -> u64 {
-        if self.rounds.have_ended() || self.rings == Rings::Several {
+        if self.has_rounds() {
             return self.bound();
         }
         let mut last: FxHashMap<Option<u32>, u64> = FxHashMap::default();

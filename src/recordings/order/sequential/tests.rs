@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    ReadLimits,
+    Gaps, ReadLimits,
     format::{
         attr::{Attr, AttrFlag},
         bytes::ByteOrder,
@@ -22,7 +22,10 @@ use crate::{
         layouts::Layouts,
     },
     input::feed::Feed,
-    order::merge::{Merger, ReleaseTime},
+    order::{
+        gaps::Gap,
+        merge::{Merger, ReleaseTime},
+    },
     select::Selection,
 };
 
@@ -264,6 +267,29 @@ fn compressed_records_are_read_again_from_the_next_frame_on() {
     for (warning, again) in warnings.iter().skip(1).step_by(2).zip(again) {
         assert_eq!(*warning, format!("x: compressed records are read again from byte {again} on"));
     }
+}
+
+/// A later frame may begin with another ring, whose times say nothing about the ring of the damaged frame.
+#[test]
+fn with_several_rings_a_gap_in_the_first_round_lasts_until_the_end() {
+    let frame = |times: std::ops::Range<u64>| packed(&times.map(comm).collect::<Vec<_>>(), 500);
+    let mut bytes = frame(1..100);
+    bytes[12..60].fill(0xff);
+    bytes.extend(frame(5..200));
+    let gaps = |rings| {
+        let selection = Selection { gaps: Gaps::Marked, ..Selection::default() };
+        let context = ReplayContext { selection: selection.into(), ..context() };
+        let (found, ending) = (context.gaps.clone(), Ending::Finished);
+        let (numbers, warnings, memory) = (Numbers::ALL, Warnings::default(), usize::MAX);
+        let setup = StreamSetup { context, numbers, warnings, memory, ending, rings };
+        let records = RecordReader::new("x", ByteOrder::Native, Box::new(InMemory(bytes.clone(), 1000)));
+        let stream = SequentialStream::new(records, Arrival::Stored, 1 << 20, setup);
+        let mut merger = Merger::new(vec![Box::new(stream)], ReleaseTime::InRounds, ReadLimits::default().limit("x"));
+        while merger.next_batch().unwrap().is_some() {}
+        found.take()
+    };
+    assert_eq!(gaps(Rings::One), [Gap::of_unread(0, 5)]);
+    assert_eq!(gaps(Rings::Several), [Gap::of_unread(0, 199)]);
 }
 
 /// Each damaged place used to get a warning, so there could be thousands of warnings.
