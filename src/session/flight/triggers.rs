@@ -1,10 +1,10 @@
 //! The events that cause dumps. A live run in a thread of its own receives them, and its sink asks for a dump at each
 //! event.
 
-use std::{ops::ControlFlow, sync::Arc, thread::JoinHandle};
+use std::{ops::ControlFlow, sync::Arc, thread::JoinHandle, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use perf_prof_events::event::{
     Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, write_text,
 };
@@ -23,6 +23,9 @@ use crate::{
     spine::{About, Chosen, Slice},
 };
 
+/// For how long the last events are delivered when the recorder ends.
+const LAST_EVENTS: Duration = Duration::from_secs(1);
+
 /// A run whose events cause dumps.
 #[derive(Debug)]
 pub struct Triggers {
@@ -31,6 +34,8 @@ pub struct Triggers {
     start: Sender<()>,
     /// Receives a message when the events are on.
     begun: Receiver<()>,
+    /// Its sender is dropped when the run is over.
+    over: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,14 +47,16 @@ impl Triggers {
         let (start, started) = bounded(1);
         let (tell, told) = bounded(1);
         let (begin, begun) = bounded(1);
+        let (running, over) = bounded::<()>(0);
         let of_program = Signals::of_program(Arc::clone(&end));
         let body = move || {
+            let _running = running;
             run(&plan, &of_program, (&tell, &started), |about| TriggerSink::new(about, asking, begin));
         };
         let thread = own_threads::spawn("perf-prof-triggers", body).context("--trigger")?;
         let opened = told.recv().unwrap_or_else(|_| Err(anyhow!("its thread ended")));
         opened.context("--trigger")?;
-        Ok(Triggers { end, start, begun, thread: Some(thread) })
+        Ok(Triggers { end, start, begun, over, thread: Some(thread) })
     }
 
     /// Starts the events, and returns when they are on. If they cannot be started, this was printed.
@@ -61,10 +68,13 @@ impl Triggers {
 
 impl Drop for Triggers {
     fn drop(&mut self) {
-        // The last events that the kernel recorded are still delivered, and may ask for a dump.
+        // The last events that the kernel recorded are still delivered, and may ask for a dump. Very many would take too long.
         self.end.end();
         // If the thread still waits for its start, it ends when this sender is dropped.
         self.start = bounded(0).0;
+        if self.over.recv_timeout(LAST_EVENTS) == Err(RecvTimeoutError::Timeout) {
+            self.end.end_now();
+        }
         if let Some(thread) = self.thread.take() {
             // A panicked thread has already printed why.
             let _ = thread.join();
