@@ -255,7 +255,8 @@ class Timeline:
 
     Times and durations are in nanoseconds, as event._time and event.duration. A track is given by its name, or as the
     object that track() returns. Arguments are shown with a slice: numbers, bool, str, and other objects as str(). Slices
-    of a track may overlap. len() is the number of slices, instants and values of counters.
+    of a track may overlap. If events were lost, the trace has a track that says so. len() is the number of slices,
+    instants and values of counters.
     """
 
     def __new__(cls) -> Timeline: ...

@@ -171,7 +171,7 @@ fn events_are_apart_in_a_flame_graph() {
     printed(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(
-        text_of(&svg, "subtitle").starts_with("2 kinds of events, each with the same width, in "),
+        text_of(&svg, "subtitle").starts_with("2 kinds of events (each has the same width) in "),
         "{}",
         text_of(&svg, "subtitle")
     );

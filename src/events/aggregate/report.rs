@@ -188,8 +188,8 @@ impl Buckets {
         if low == high {
             return self.shown(value);
         }
-        // The first value after a range, such as 288,000 after 287,999, has fewer digits than its last one.
-        let high = if of.max > Some(high) { high + 1 } else { high };
+        // In a larger unit, the first value after a range, such as 288 us after 287.999 us, is the shorter one.
+        let high = if self.divisor() > 1 && of.max > Some(high) { high + 1 } else { high };
         let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0);
         let rounded = (0..digits).rev().map(|place| {
             let step = 10i128.pow(place);

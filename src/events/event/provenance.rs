@@ -11,7 +11,8 @@ pub struct Provenance {
     pub began: Option<i64>,
     /// The duration in ns.
     pub duration: Option<u64>,
-    /// The command line of the run. It says which events, tasks and times were selected.
+    /// The command line of the run, and in a second line that of the recorder of a replay. They say which events, tasks and times
+    /// were selected.
     pub command: Option<String>,
 }
 

@@ -17,15 +17,15 @@ pub fn weight_text(weight: u64, unit: &str) -> String {
     }
 }
 
-/// Returns a number with its unit, whose last letter is left out if it is 1: `1 sample`. Units of time have no plural.
+/// What is counted, in the plural.
+const COUNTED: [&str; 9] =
+    ["samples", "events", "values", "calls", "bytes", "faults", "page-faults", "periods", "context-switches"];
+
+/// Returns a number and what was counted: `1 sample`, `2 samples`. Other units, such as `iops`, may have no plural and stay as they
+/// are.
 pub(super) fn counted(number: u64, unit: &str) -> String {
-    let one = match unit {
-        "ns" | "us" | "ms" => unit,
-        _ => unit
-            .strip_suffix('s')
-            .filter(|one| !one.is_empty() && !one.ends_with("se") && !one.ends_with("he"))
-            .unwrap_or(unit),
-    };
+    let one = COUNTED.contains(&unit).then(|| unit.strip_suffix("es").filter(|one| one.ends_with("ch")));
+    let one = one.and_then(|one| one.or_else(|| unit.strip_suffix('s'))).unwrap_or(unit);
     format!("{} {}", grouped(number), if number == 1 { one } else { unit })
 }
 
@@ -37,7 +37,7 @@ pub(super) fn amount(value: u64, unit: &str) -> String {
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "bytes" => return in_largest(value, &[("bytes", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)]),
-        _ => return counted(value, unit),
+        _ => return format!("{} {unit}", grouped(value)),
     };
     duration(value.saturating_mul(ns))
 }
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn one_of_a_unit_has_no_plural() {
         let one = |unit| counted(1, unit);
-        let texts = ["samples", "bytes", "us", "s", "cache-misses", "branches"].map(one);
-        assert_eq!(texts, ["1 sample", "1 byte", "1 us", "1 s", "1 cache-misses", "1 branches"]);
+        let texts = ["samples", "bytes", "us", "MB/s", "iops", "context-switches"].map(one);
+        assert_eq!(texts, ["1 sample", "1 byte", "1 us", "1 MB/s", "1 iops", "1 context-switch"]);
         assert_eq!(counted(1000, "samples"), "1,000 samples");
     }
 }

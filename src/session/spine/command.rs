@@ -1,4 +1,5 @@
-//! The command line of this process, for the captions of pictures. Only the command line's crate knows argv, and notes it here.
+//! The command line of this process, and that of a recorder, for the captions of pictures. Only the command line's crate knows argv,
+//! and notes it here.
 
 use std::sync::OnceLock;
 

@@ -326,7 +326,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         if of_cpu.events.len() >= BUNDLE { write_bundle(&mut self.packets, place.cpu, of_cpu) } else { Ok(()) }
     }
 
-    /// Writes an event as an instant of its thread, whose process must have been written before, or of the CPU's idle task.
+    /// Writes an event as an instant of its thread, or of its CPU if the thread was not written before or has ended.
     pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         self.seen(place);
         self.moment_of_event(place, moment)
@@ -336,7 +336,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     pub fn moment_of_event(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         let Place { time, tid, .. } = place;
         let Some(told) = self.threads.get_mut(&tid) else {
-            let what = if tid == 0 { "idle task" } else { "exited tasks" };
+            let what = if tid == 0 { "idle task" } else { "tasks without a name" };
             let track = self.named_track(format!("{what}, CPU {}", place.cpu), time)?;
             return self.instant(track, time, moment);
         };

@@ -5,7 +5,6 @@ mod kernel_trace;
 mod packet;
 
 use std::{
-    borrow::Cow,
     cmp::Reverse,
     collections::HashMap,
     io::{self, Write},
@@ -39,11 +38,6 @@ struct Lane {
 /// Writes the trace. In Perfetto, the slices of a track must be nested. Slices that overlap without being nested go to extra
 /// tracks with the same name and parent. `partial` says what is missing, if anything is: it is a track and a moment at the start.
 pub fn write(timeline: &Timeline, partial: Option<&str>, to: &mut impl Write) -> io::Result<()> {
-    let mut marked = Cow::Borrowed(timeline);
-    if let Some(partial) = partial {
-        mark(marked.to_mut(), &format!("partial: {partial}"));
-    }
-    let timeline = &*marked;
     let mut packets = Packets::new(to);
     packets.write(TracePacket {
         interned_data: Some(names(timeline)),
@@ -89,16 +83,33 @@ pub fn write(timeline: &Timeline, partial: Option<&str>, to: &mut impl Write) ->
             ..TracePacket::default()
         })?;
     }
-    Ok(())
+    match partial {
+        Some(partial) => {
+            let uuid = (timeline.tracks().len() + lanes.len()) as u64 + 1;
+            write_mark(format!("partial: {partial}"), uuid, timeline, &mut packets)
+        }
+        None => Ok(()),
+    }
 }
 
-/// Adds a track with this name, and a moment on it where the timeline begins.
-fn mark(timeline: &mut Timeline, text: &str) {
-    let first = timeline.entries().iter().map(|entry| entry.time).min().unwrap_or(0);
-    // Adding fails only if there are too many tracks or entries.
-    if let Ok(track) = timeline.track(text, None) {
-        let _ = timeline.add(track, Some(text), first, Shape::Instant, Vec::new());
-    }
+/// Writes a track with this name, and a moment on it where the timeline begins. `uuid` is the number of the track.
+fn write_mark(name: String, uuid: u64, timeline: &Timeline, packets: &mut Packets<'_, impl Write>) -> io::Result<()> {
+    let iid = timeline.names().len() as u64 + 1;
+    let track = TrackDescriptor { uuid: Some(uuid), name: Some(name.clone()), ..TrackDescriptor::default() };
+    packets.write(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
+    let event_names = vec![InternedName { iid: Some(iid), name: Some(name) }];
+    packets.write(TracePacket {
+        timestamp: Some(timeline.entries().iter().map(|entry| entry.time).min().unwrap_or(0)),
+        track_event: Some(TrackEvent {
+            r#type: Some(EventType::Instant.into()),
+            track_uuid: Some(uuid),
+            name_iid: Some(iid),
+            ..TrackEvent::default()
+        }),
+        interned_data: Some(InternedData { event_names, ..InternedData::default() }),
+        sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
+        ..TracePacket::default()
+    })
 }
 
 /// Returns the track event at the start of an entry, without its track and its flows.
@@ -288,6 +299,5 @@ mod tests {
             .iter()
             .filter(|packet| packet.track_event.as_ref().is_some_and(|event| event.r#type() == EventType::Instant));
         assert_eq!(moments.map(|packet| packet.timestamp).collect::<Vec<_>>(), [Some(7)]);
-        assert_eq!(timeline.tracks().len(), 1);
     }
 }

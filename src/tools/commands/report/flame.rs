@@ -11,8 +11,7 @@ use anyhow::{Context as _, Result};
 use perf_prof_events::{
     event::Shares,
     picture::{
-        EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events, grouped,
-        weight_text,
+        EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events, weight_text,
     },
 };
 
@@ -90,7 +89,7 @@ impl FlamePlan {
             None => draw(stacks, &style(caption(after), after.missing.reasons()), &mut to)?,
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
-                let samples = |added: &Added| added.sums.shares.iter().map(Shares::samples).max().unwrap_or(0);
+                let samples = |added| fewest_samples(added, after.sums.roots);
                 let difference = StackDifference::new(stacks_before, stacks, after.sums.roots)
                     .of_samples(samples(added), samples(after));
                 if is_text {
@@ -120,6 +119,15 @@ fn title(Added { names, sums, .. }: &Added) -> String {
     [events].into_iter().chain(host).chain(began).collect()
 }
 
+/// Returns the number of samples that are compared: those of the event with the fewest, if each event is compared by itself.
+fn fewest_samples(added: &Added, roots: Roots) -> u64 {
+    let samples = added.sums.shares.iter().map(Shares::samples).filter(|&count| count != 0);
+    match roots {
+        Roots::Events => samples.min().unwrap_or(0),
+        Roots::Tasks => samples.sum(),
+    }
+}
+
 /// Returns the total, the duration of the recording, and how many samples there are, unless the total says it.
 fn caption(added: &Added) -> String {
     let count: u64 = added.sums.shares.iter().map(Shares::samples).sum();
@@ -138,7 +146,7 @@ fn subtitle(added: &Added) -> String {
 fn apart(added: &Added) -> String {
     match weights(added).len() {
         1 => "1 kind of event".to_owned(),
-        events => format!("{events} kinds of events, each with the same width,"),
+        events => format!("{events} kinds of events (each has the same width)"),
     }
 }
 
@@ -146,9 +154,9 @@ fn apart(added: &Added) -> String {
 fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDifference) -> String {
     let are_apart = after.sums.roots == Roots::Events;
     let side = |added: &Added| {
-        let samples = grouped(added.sums.shares.iter().map(Shares::samples).sum());
+        let samples = weight_text(added.sums.shares.iter().map(Shares::samples).sum(), "samples");
         let sum = if are_apart { apart(added) + &added.sums.provenance.within() } else { subtitle(added) };
-        format!("{sum}, {samples} samples")
+        format!("{sum}, {samples}")
     };
     let place = before.sums.provenance.place().map_or_else(String::new, |place| format!(" on {place}"));
     let up_to = if are_apart { "up to " } else { "" };
