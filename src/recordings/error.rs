@@ -108,9 +108,9 @@ pub(crate) fn cut_off(name: &str, size: u64) -> String {
     format!("{name} is cut off: its records should be {size} bytes long; {RENEW}")
 }
 
-/// Returns the warning about a pipe of `perf-prof record` without the mark of its end.
+/// Returns the warning about a pipe that ends in the payload of a record, or without the mark that `perf-prof record` writes.
 pub(crate) fn unfinished_pipe(name: &str) -> String {
-    format!("{name} was not finished: its recorder did not exit normally, or its last records are missing")
+    format!("{name} was not finished: its recorder did not exit normally, or its last records are missing; {RENEW}")
 }
 
 /// Returns the warning about a recording without the list of features that follows the records.

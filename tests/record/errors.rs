@@ -267,7 +267,7 @@ fn fills_a_disk_with_a_dump() -> bool {
     // The ring of each CPU gets more samples than the disk has space for, and fewer than it holds: the oldest samples of a ring
     // that is full are gone, and spans beside them are missing.
     let dd = "dd if=/dev/zero of=/dev/null bs=1 status=none";
-    let work = format!("for cpu in 0 1; do timeout 2 taskset -c $cpu {dd} & done; wait");
+    let work = format!("for cpu in 0 1; do timeout 1 taskset -c $cpu {dd} & done; wait");
     let folder = format!("{}/", disk.display());
     let args = ["-q", "--before", "60s", "-e", "syscall", "-o", &folder, "--", "sh", "-c", &work];
     let output = command(&dir, &args).output().unwrap();
