@@ -195,14 +195,20 @@ pub fn for_each_record(path: &Path, mut each: impl FnMut(u32, Record<'_>)) {
     assert!(records.rest().is_empty(), "the last {} bytes are not a record", records.rest().len());
 }
 
-/// Returns what perf prints for a recording. perf must print nothing on stderr.
+/// Returns whether perf's messages only say that the kernel lost events, as it does on a busy machine.
+pub fn are_about_losses(stderr: &str) -> bool {
+    const TEXTS: [&str; 3] = ["lost ", "Warning:", "Check IO/CPU overload!"];
+    stderr.lines().all(|line| line.is_empty() || TEXTS.iter().any(|text| line.contains(text)))
+}
+
+/// Returns what perf prints for a recording. On stderr, perf must print nothing but that events were lost.
 #[track_caller]
 pub fn perf(path: &Path, args: &[&str]) -> String {
     let mut command = Command::new("perf");
     command.args(args).arg("-i").arg(path).env("HOME", path.parent().unwrap()).stdin(Stdio::null());
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stderr.is_empty(), "perf {args:?}: {stderr}");
+    assert!(output.status.success() && are_about_losses(&stderr), "perf {args:?}: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::harness::{
     machine::{Need, needs},
-    recorder::{CALL, await_events, counting_generator_words, generator_words, with_calls},
+    recorder::{CALL, are_about_losses, await_events, counting_generator_words, generator_words, with_calls},
     run::{perf_prof, said, stdout, tested_program},
 };
 
@@ -34,10 +34,7 @@ fn piped_of(generator: Vec<String>, options: &[&str], calls: u64, perf: &[&str])
     let output = reader.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
-    // perf warns of losses, which happen on a busy machine.
-    let is_of_loss =
-        |line: &str| ["lost ", "Warning:", "Check IO/CPU overload!"].iter().any(|text| line.contains(text));
-    let is_quiet = stderr.lines().all(|line| line.is_empty() || !said.contains(" 0 lost") && is_of_loss(line));
+    let is_quiet = stderr.is_empty() || !said.contains(" 0 lost") && are_about_losses(&stderr);
     assert!(output.status.success() && is_quiet, "perf {perf:?}: {stderr}\n{said}");
     assert!(recorder.wait().unwrap().success(), "{said}");
     // The command's output goes to stderr, so that it does not get between the records.
