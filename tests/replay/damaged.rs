@@ -385,12 +385,14 @@ fn a_sample_from_after_the_end_is_left_out_and_does_not_make_the_recording_longe
     let (mut at, end, mut times) = (word(40), word(40) + word(48), Vec::new());
     for record in Records::new(&bytes[at..end]) {
         if record_type(record) == PERF_RECORD_SAMPLE {
-            let time = recording.layouts().time(record).unwrap().to_ne_bytes();
-            times.push(at + record.windows(8).position(|bytes| bytes == time).unwrap());
+            let time = recording.layouts().time(record).unwrap();
+            times.push((time, at + record.windows(8).position(|bytes| bytes == time.to_ne_bytes()).unwrap()));
         }
         at += record.len();
     }
-    let flipped = times[times.len() / 2];
+    // Without the first or the last sample, the recording would be shorter.
+    times.sort_unstable();
+    let (_, flipped) = times[times.len() / 2];
     bytes[flipped + 6] ^= 1 << 4;
     let damaged = folder.write("damaged.data", &bytes);
     let warning =
