@@ -99,8 +99,8 @@ fn a_closed_pipe_is_a_quiet_end() {
     assert!(recorder.wait().unwrap().code().is_some());
 }
 
-/// What a reader says of a recording in a pipe, which is given by its name, as the standard input and through another pipe: whether
-/// it is partial, each time.
+/// Returns whether a table of a recording says that it is partial. It is read three times: by its name, as the standard input, and
+/// through a pipe.
 fn marks(path: &Path) -> [bool; 3] {
     let shown = path.display().to_string();
     let top = ["top", CALL, "--json", "--input"];

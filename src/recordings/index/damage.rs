@@ -24,7 +24,7 @@ impl IndexInput<'_> {
         if !are_of_another_place(&next[..filled], self.order) {
             return Ok(before);
         }
-        // The last block may have a single record, of 64 KiB, that is made of what is left of others.
+        // What is left of other records can look like one record of 64 KiB, which is then the whole last block.
         let mut first = blocks.len();
         while first > 0 && blocks[first..].iter().map(|block| block.records).sum::<u32>() < DOUBTED as u32 {
             first -= 1;
