@@ -137,16 +137,10 @@ pub fn main(argv: &[OsString]) -> ExitStatus {
     run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
 }
 
-/// Returns the command line as somebody would type it, cut off if it is long.
+/// Returns the command line as somebody would type it.
 fn shown_command(argv: &[OsString]) -> String {
-    /// The number of characters at which a command is cut off.
-    const LONGEST: usize = 400;
     let program = argv.first().and_then(|program| Path::new(program).file_name()).unwrap_or_default();
-    let line = shell_quote_all(iter::once(program).chain(argv.iter().skip(1).map(OsString::as_os_str)));
-    match line.char_indices().nth(LONGEST) {
-        Some((at, _)) => line[..at].to_owned() + "...",
-        None => line,
-    }
+    shell_quote_all(iter::once(program).chain(argv.iter().skip(1).map(OsString::as_os_str)))
 }
 
 fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {

@@ -7,23 +7,25 @@ use perf_prof_system::shell::shell_quote_all;
 
 static COMMAND: OnceLock<String> = OnceLock::new();
 
+/// The number of characters at which a command line is cut off in a caption.
+const LONGEST: usize = 400;
+
 /// Notes the command line as somebody would type it. Only the first call has an effect.
 pub fn note_command(line: String) {
-    COMMAND.get_or_init(|| line);
+    COMMAND.get_or_init(|| cut_off(line));
 }
 
-/// The maximum length of the recorder's command line in a caption, in characters.
-const LENGTH: usize = 400;
+fn cut_off(line: String) -> String {
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => line[..at].to_owned() + "...",
+        None => line,
+    }
+}
 
 /// Returns the command line of this process, and in a second line that of the recorder, whose words are `recorder`. `None` if
 /// neither is known.
 pub(super) fn of_replay(recorder: &[String]) -> Option<String> {
-    let mut words = shell_quote_all(recorder);
-    if let Some((end, _)) = words.char_indices().nth(LENGTH) {
-        words.truncate(end);
-        words.push_str("...");
-    }
-    let recorder = (!recorder.is_empty()).then(|| format!("recorded by: {words}"));
+    let recorder = (!recorder.is_empty()).then(|| format!("recorded by: {}", cut_off(shell_quote_all(recorder))));
     let lines: Vec<String> = command().into_iter().chain(recorder).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
