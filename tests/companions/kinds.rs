@@ -89,8 +89,10 @@ fn check(recorder: Recorder, kind: &Kind) {
     };
     show(recorder, kind.name, &compared);
     if recorder == Recorder::Here {
-        // If all tasks are recorded, some may have ended (see `is_of_ended`). So comms are not compared.
-        let keys = if kind.command == LS { "comm,dso" } else { "dso" };
+        // If all tasks are recorded, some may have ended (see `is_of_ended`), and perf cuts off the comms of tasks that are
+        // named shorter later. So comms are not compared.
+        let all_tasks = kind.command == SLEEP || kind.args.contains(&"-a");
+        let keys = if all_tasks { "dso" } else { "comm,dso" };
         is_read_by_others(&path, kind.form, keys);
     }
 }

@@ -359,12 +359,15 @@ fn scripts_of_perf_that_show_call_chains() {
 
 #[test]
 fn the_script_of_perf_for_futexes() {
-    let contend = "import threading, time\nlock = threading.Lock()\ndef hold():\n  for _ in range(20):\n    with lock: \
-                   time.sleep(0.001)\nthreads = [threading.Thread(target=hold) for _ in range(4)]\n\
+    // perf's script counts FUTEX_WAIT only. The locks of libc and of Python have other waits (FUTEX_WAIT_BITSET) too.
+    let contend = "import ctypes, threading\ncall = ctypes.CDLL(None).syscall\nlock = ctypes.c_uint32(7)\n\
+                   timeout = (ctypes.c_long * 2)(0, 1_000_000)\ndef wait():\n  for _ in range(20):\n    \
+                   call(202, ctypes.byref(lock), 0, 7, timeout)\n\
+                   threads = [threading.Thread(target=wait) for _ in range(4)]\n\
                    [thread.start() for thread in threads]\n[thread.join() for thread in threads]";
     let events = ["-e", "syscalls:sys_enter_futex,syscalls:sys_exit_futex", "--", "/usr/bin/python3", "-c", contend];
     let printed = Recorded::new(&[&events]).same(&script_of_perf("futex-contention.py"), &[]);
-    assert!(printed.contains(" contended "), "{printed}");
+    assert_eq!(printed.matches(" contended 20 times").count(), 4, "{printed}");
 }
 
 #[test]

@@ -262,17 +262,17 @@ class Recorded(unittest.TestCase):
         self.assertNotIn("id", self.table("syscall").column_names)
 
     def test_tables_of_aggregators_have_columns(self):
-        counted, summed, durations = pp.Count("prev_comm", "prev_prio"), pp.Sum("next_pid", by="_cpu"), pp.Hist("duration", by="comm")
+        counted, summed, durations = pp.Count("prev_comm", "prev_prio"), pp.Sum("next_pid", by="_cpu"), pp.Hist("duration", by="name")
         handlers = {"sched__sched_switch": (counted, summed)}
         pp.run("sched:sched_switch", input=self.recording, handlers=handlers)
         expected = {(*key, count) for key, count in counted.items()}
         self.assertEqual(set(polars.DataFrame(counted).rows()), expected)
         self.assertEqual(polars.DataFrame(counted).columns, ["prev_comm", "prev_prio", "count"])
         self.assertEqual(dict(duckdb.sql("select * from summed").fetchall()), summed.to_dict())
-        pp.run("offcpu", input=self.recording, handlers={"offcpu": durations})
+        pp.run("syscall", input=self.recording, handlers={"syscall": durations})
         self.assertGreater(len(durations), 0)
         for row in pyarrow.table(durations).to_pylist():
-            of = durations[row["comm"]]
+            of = durations[row["name"]]
             percentiles = [of.percentile(percent) for percent in (50, 90, 99)]
             self.assertEqual([row["count"], row["sum"], row["min"], row["max"]], [of.count, of.sum, of.min, of.max])
             self.assertEqual([row["p50"], row["p90"], row["p99"]], percentiles)
@@ -341,10 +341,10 @@ class Recorded(unittest.TestCase):
 
     def test_sql_gives_the_answers_of_the_commands(self):
         self.command("export", "-i", "perf.data", "-o", "all.parquet")
-        self.command("export", "-i", "perf.data", "-o", "offcpu.parquet", "-e", "offcpu")
+        self.command("export", "-i", "perf.data", "-o", "spans.parquet", "-e", "syscall")
         database = duckdb.connect()
         ask = lambda question: database.sql(question).fetchall()
-        everything, spans = f"'{self.path / 'all.parquet'}'", f"'{self.path / 'offcpu.parquet'}'"
+        everything, spans = f"'{self.path / 'all.parquet'}'", f"'{self.path / 'spans.parquet'}'"
 
         report = self.command("report", "-i", "perf.data", "-g", "--sort", "comm").stdout.decode()
         heads = (line for line in report.splitlines() if line.startswith("# Samples: "))
@@ -356,10 +356,10 @@ class Recorded(unittest.TestCase):
         question = f"select prev_comm, count(*) from {everything} where _event = 'sched:sched_switch' group by all"
         self.assertEqual(dict(ask(question)), switches)
 
-        waited = {row["comm"]: (row["count"], row["total"], row["max"]) for row in rows("offcpu", "--by", "comm")}
-        question = f"select comm, count(*), sum(duration), max(duration) from {spans} group by all"
-        self.assertEqual({comm: tuple(rest) for comm, *rest in ask(question)}, waited)
-        self.assertTrue(waited)
+        took = {row["name"]: (row["count"], row["total"], row["max"]) for row in rows("syscall", "--by", "name")}
+        question = f"select name, count(*), sum(duration), max(duration) from {spans} group by all"
+        self.assertEqual({name: tuple(rest) for name, *rest in ask(question)}, took)
+        self.assertTrue(took)
 
 
 @unittest.skipUnless(pyarrow, "pyarrow, polars, pandas, duckdb or numpy is not installed")
