@@ -9,12 +9,19 @@ use crate::harness::{
 };
 
 /// Returns the titles, sums and lines of a table, sorted, because the order of lines with equal shares does not matter.
+/// The widths of columns do not matter either: perf's depend on whether the first sample of a line has a symbol.
 fn table(lines: Vec<String>) -> Vec<String> {
-    let is_said =
-        |line: &String| !line.is_empty() && line != "#" && !line.starts_with("# (Tip") && !line.contains("--header");
+    let is_said = |line: &String| {
+        !line.is_empty()
+            && !line.starts_with("# ....")
+            && line != "#"
+            && !line.starts_with("# (Tip")
+            && !line.contains("--header")
+    };
     // With `--no-group`, perf prints "events" even for one event.
-    let lines = lines.into_iter().filter(is_said).map(|line| line.replace(" of events '", " of event '"));
-    let mut lines: Vec<String> = lines.collect();
+    let words =
+        |line: String| line.replace(" of events '", " of event '").split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut lines: Vec<String> = lines.into_iter().filter(is_said).map(words).collect();
     lines.sort();
     lines
 }
@@ -24,7 +31,7 @@ fn table(lines: Vec<String>) -> Vec<String> {
 pub fn compare(path: &Path, perf_args: &[&str], args: &[&str]) {
     let of_perf = perf(&[&["report", "--stdio", "-g", "none"], perf_args].concat(), path);
     let (of_perf, ours) = (table(of_perf), table(ours(&[&["report"], args].concat(), path)));
-    assert!(of_perf.len() > 5, "{of_perf:?}");
+    assert!(of_perf.len() > 4, "{of_perf:?}");
     assert_eq!(ours, of_perf, "{args:?}");
 }
 

@@ -71,7 +71,7 @@ impl<'a> Columns<'a> {
     ) -> Columns<'a> {
         let most = screen.map_or(WIDEST, |screen| screen / 3);
         let longest = |(at, by): (usize, &GroupKey)| {
-            let width = lines.clone().map(|keys| keys[at].chars().count()).max().unwrap_or(0);
+            let width = lines.clone().map(|keys| in_one_line(&keys[at]).chars().count()).max().unwrap_or(0);
             width.min(most).max(title(*by).len())
         };
         Columns { by: &plan.by, widths: plan.by.iter().enumerate().map(longest).collect(), screen }
@@ -94,8 +94,9 @@ impl<'a> Columns<'a> {
             // The column of symbols is not padded, because symbols can be very long. perf does the same. The other
             // columns are cut only on a terminal, because programs read the other outputs.
             let width = if *by == GroupKey::Symbol { 0 } else { width };
-            let key = if width != 0 && self.screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
-            text.push_str(&format!("  {:width$}", in_one_line(&key)));
+            let key = in_one_line(key);
+            let key = if width != 0 && self.screen.is_some() { cut(&key, width) } else { key };
+            text.push_str(&format!("  {key:width$}"));
         }
         self.print_cut(&text, out)
     }
