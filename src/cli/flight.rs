@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
-use perf_prof_format::spec::{EventSpec, Threads, parse_events, parse_interval, parse_size};
+use perf_prof_format::spec::{EventSpec, Threads, parse_events, parse_size};
 use perf_prof_session::{
     flight::{FlightPlan, Into, Rhythm},
     plan::{DeliveryOrder, Draft, Face, OwnThreads, Selection, Switch, Verbosity},
@@ -26,14 +26,14 @@ pub struct FlightOptions {
     #[arg(long, value_name = "TIME", value_parser = values::parse_duration)]
     before: Option<Duration>,
     /// Also write the samples of this time after a trigger
-    #[arg(long, value_name = "TIME", value_parser = values::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration_or_zero)]
     after: Option<Duration>,
     /// Write a dump at each of these events, for example 'syscall/name=fsync,min=200ms/' or oom:mark_victim. Write events as
     /// for -e
     #[arg(long, value_name = "EVENT,...", action = ArgAction::Append)]
     trigger: Vec<String>,
     /// After a dump, make no other one at an event of --trigger for TIME [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = parse_gap)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration_or_zero)]
     min_gap: Option<Duration>,
     /// Keep only the newest N dumps in the folder
     #[arg(long, visible_alias = "switch-max-files", value_name = "N", value_parser = value_parser!(u32).range(1..))]
@@ -109,13 +109,6 @@ pub enum FlightError {
     /// An event of --trigger is wrong.
     #[error("--trigger {0}")]
     Trigger(String),
-}
-
-fn parse_gap(text: &str) -> Result<Duration, String> {
-    match text {
-        "0" => Ok(Duration::ZERO),
-        _ => parse_interval(text).map_err(|error| error.to_string()),
-    }
 }
 
 impl FlightOptions {

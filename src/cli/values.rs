@@ -31,6 +31,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Like [`parse_duration`], for a time that may be 0.
+pub fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" | "0s" | "0ms" => Ok(Duration::ZERO),
+        _ => parse_duration(text),
+    }
+}
+
 /// Returns whose recordings may be read. `force` is true if -f was given.
 pub fn owner(force: bool) -> Owner {
     if force { Owner::Anybody } else { Owner::UserOrRoot }

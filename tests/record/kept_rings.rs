@@ -242,7 +242,7 @@ fn an_event_right_before_the_end_makes_a_dump() {
     needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     let trigger = "syscalls:sys_enter_exit_group";
-    for form in [&[][..], &["--threads"], &["--after", "200ms"]] {
+    for form in [&[][..], &["--threads"], &["--after", "200ms"], &["--after", "0s"]] {
         for _ in 0..4 {
             let mut command = perf_prof(&["record", "--before", "500ms", "--trigger", trigger, "-e", trigger]);
             let output =

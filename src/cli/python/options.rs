@@ -282,7 +282,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Flight recorder")]
     pub before: Option<std::time::Duration>,
     /// Also write the events of this time after perf_prof.snapshot(), which waits for them
-    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Flight recorder")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration_or_zero, help_heading = "Flight recorder")]
     pub after: Option<std::time::Duration>,
     /// Keep only the newest N snapshots in the folder
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), help_heading = "Flight recorder")]
