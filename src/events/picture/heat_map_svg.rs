@@ -43,6 +43,10 @@ const LEFT: f64 = 104.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 60.0;
+const TITLE_SIZE: f64 = 17.0;
+const TEXT_SIZE: f64 = 12.0;
+/// The mean width of a character, for a font size of 1.
+const CHARACTER: f64 = 0.62;
 /// The height of a line below the title, in pixels.
 const LINE_HEIGHT: f64 = 16.0;
 /// The height of all rows together, in pixels. It is smaller if a row would be higher than [`HIGHEST_ROW`].
@@ -92,9 +96,14 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
         .set("width", WIDTH)
         .set("height", rounded(height + below))
         .set("font-family", "Verdana, sans-serif")
-        .set("font-size", 12)
+        .set("font-size", TEXT_SIZE)
         .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
-        .add(text(WIDTH / 2.0, 24.0, "middle", &shown.title()).set("font-size", 17));
+        .add(fitted(
+            text(WIDTH / 2.0, 24.0, "middle", &shown.title()),
+            &shown.title(),
+            TITLE_SIZE,
+            WIDTH - 2.0 * RIGHT,
+        ));
     for (at, line) in lines.iter().enumerate() {
         let y = 44.0 + LINE_HEIGHT * at as f64;
         document = document.add(text(WIDTH / 2.0, y, "middle", line).set("fill", "#606060"));
@@ -132,8 +141,10 @@ fn axes(frame: &Frame, style: &HeatMapStyle, times: &Times) -> Group {
     let of_times = format!("time since the first value{first}");
     let of_times = text(WIDTH / 2.0, bottom + BOTTOM - 12.0, "middle", &of_times);
     let middle = (TOP + bottom) / 2.0;
-    let of_values = text(16.0, middle, "middle", style.value.as_deref().unwrap_or("value"))
-        .set("transform", format!("rotate(-90 16 {})", rounded(middle)));
+    let value = style.value.as_deref().unwrap_or("value");
+    let of_values = text(16.0, middle, "middle", value).set("transform", format!("rotate(-90 16 {})", rounded(middle)));
+    // Nothing else is beside the caption and the times.
+    let of_values = fitted(of_values, value, TEXT_SIZE, bottom - TOP + 1.5 * BOTTOM);
     axes.add(of_times.set("fill", "#606060")).add(of_values.set("fill", "#606060"))
 }
 
@@ -352,6 +363,12 @@ fn text(x: f64, y: f64, anchor: &str, content: &str) -> Text {
     Text::new(printable(content).into_owned()).set("x", rounded(x)).set("y", rounded(y)).set("text-anchor", anchor)
 }
 
+/// Makes a text as small as needed for `room` pixels.
+fn fitted(text: Text, content: &str, size: f64, room: f64) -> Text {
+    let wanted = content.chars().count() as f64 * size * CHARACTER;
+    text.set("font-size", rounded((size * room / wanted.max(1.0)).min(size)))
+}
+
 fn line(from: (f64, f64), to: (f64, f64)) -> Line {
     let line = Line::new().set("x1", rounded(from.0)).set("y1", rounded(from.1));
     line.set("x2", rounded(to.0)).set("y2", rounded(to.1)).set("stroke", "#d0d0d0")
@@ -439,6 +456,28 @@ mod tests {
         for expected in ["#ffe082", "#5a0028"] {
             assert!(fills.contains(&expected), "{fills:?}");
         }
+    }
+
+    #[test]
+    fn long_titles_are_as_wide_as_the_picture_and_short_ones_have_their_usual_size() {
+        let mut map = HeatMap::default();
+        map.add(1, 1_000, 1);
+        let sizes = |length: usize| {
+            let style = HeatMapStyle {
+                title: Some("x".repeat(length)),
+                value: Some("y".repeat(length)),
+                ..HeatMapStyle::default()
+            };
+            let svg = drawn(&map, &style);
+            let size_of = |content: &str| -> f64 {
+                let before = &svg[..svg.find(&content.repeat(length)).unwrap()];
+                before.rsplit_once("font-size=\"").unwrap().1.split_once('"').unwrap().0.parse().unwrap()
+            };
+            (size_of("x"), size_of("y"))
+        };
+        assert_eq!(sizes(6), (TITLE_SIZE, TEXT_SIZE));
+        let (title, value) = sizes(300);
+        assert!(title * 300.0 * CHARACTER < WIDTH && value < title && value > 0.0, "{title} {value}");
     }
 
     #[test]
