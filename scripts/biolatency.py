@@ -64,9 +64,11 @@ def __interval__() -> None:
 
 
 def __exit__() -> None:
-    show()
-    if args.heatmap and over_time:
-        over_time.save(args.heatmap)
-        print("the heat map is in", args.heatmap)
-    elif args.heatmap:
-        print("no heat map was drawn: it would be empty")
+    try:
+        show()
+    finally:  # The heat map is also drawn if `| head` has closed the pipe.
+        if args.heatmap and over_time:
+            over_time.save(args.heatmap)
+            print("the heat map is in", args.heatmap)
+        elif args.heatmap:
+            print("no heat map was drawn: it would be empty")

@@ -5,20 +5,18 @@ usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--com
                  [--state STATE] [--min US]
 
 The stack is the task's call chain when it left its CPU. Stacks of programs without frame pointers, and of waits in libc, may
-lack callers: --call-graph dwarf finds them. The time off CPU ends when the task is on a CPU again. A task that does not come
-back is not counted. With -i 1000, a table is printed every second, else one at the end. The flame graph (FILE.svg, or
-FILE.folded for text) shows the whole run.
+lack callers: --call-graph dwarf finds them. A time ends when the task is on a CPU again. Tasks that have not come back at the
+end are not in the table, and a line says how many there are (offwake.py has them). With -i 1000, a table is printed every
+second, else one at the end. The flame graph (FILE.svg, or FILE.folded for text) shows the whole run.
 
 -p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that are off CPU, with the processes that they create or the
-cgroups below. The script's first line has --all-cpus for that, because a task's return is an event of the task that leaves the
-CPU. --pid selects a process without those that it creates, and --tid a thread; a live run with -p ends with the process, a run
-with --pid does not. All of these options work with --input too.
+cgroups below; the first line has --all-cpus for that, because a return is an event of the task that leaves the CPU. --pid is
+for a process without those that it creates, and --tid for a thread; a run with --pid does not end with the process.
 
-If events of a CPU are lost, the tasks that left this CPU before may have come back and left again unseen. Their times are
-not counted, and the last lines say how many there were. Another line counts switches that were not seen: some kernels do
-not trace all of them. Needs --order, which the first line has too: a task may leave one CPU and come back on another.
+Times in which events of the CPU were lost are not counted, because the task may have come back unseen; lines say how many, and
+how many switches some kernels do not trace. Needs --order (in the first line): a task may come back on another CPU.
 
-To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
+To replay a recording in two processes (`perf record` can be used too):
 
     perf-prof record -a -g -e sched:sched_switch -- sleep 10
     offcpu.py --input perf.data --jobs 2
@@ -70,6 +68,7 @@ def show(table: FlameGraph) -> None:
 report = Report(FlameGraph, show, counts, notes={
     "untold": lambda untold: "times that are not counted, because their CPU lost events during them: "
     f"{untold}, at most {duration(counts['untold ns'] // 1000)}",
+    "away": "tasks that had not come back at the end, so that their last times are missing (offwake has them): {}".format,
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; times may be missing or wrong".format,
 })  # fmt: skip
 left = Pairs(report, counts)  # with the event at which a task left its CPU
@@ -97,4 +96,5 @@ def sched__sched_switch(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
+    counts["away"] = len(left)
     save_flame(whole, args.flame, duration, "no task came back to a CPU", report, table=report.exit)

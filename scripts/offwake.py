@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -g -e offcpu/stack=both/
+#!/usr/bin/env -S perf-prof python -q -g -e offcpu/stack=both,open/
 """Time off CPU with its cause: the stack where a task waits, and the stack of the task that woke it.
 
 usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--top N] [--by-thread] [--flame FILE]
@@ -7,26 +7,23 @@ usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--to
                             __schedule
                             futex_wait
                             pthread_mutex_lock
-                            step
                         woken by holder
                             futex_wake
                             pthread_mutex_unlock
-                            write_log
                         which waited for flusher
 
-The first stack shows where a task waits. The second stack shows which task woke it: for a lock, the holder that released
-it; for a pipe, the writer. `(interrupt)` means a timer or a device, whose stack begins where the interrupt did. If the waker
-itself waited for most of that time, the last lines show the tasks that it waited for. The flame graph (FILE.svg, or FILE.folded
-for text) has the waiter's stack, and on top of it, above `--`, the waker's stack upside down.
+The first stack shows where a task waits, the second which task woke it: for a lock, the holder; for a pipe, the writer.
+`(interrupt)` means a timer or a device, whose stack begins where the interrupt did. If the waker itself waited for most of that
+time, the last lines show the tasks that it waited for. The flame graph (FILE.svg, or FILE.folded for text) has the waiter's
+stack, and on top of it, above `--`, the waker's stack upside down.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. A chain goes on
-through selected tasks only. Waits that a task ends by itself (it was only preempted) are left out. With -i 1000, a table
-is printed every second, else one at the end.
+through selected tasks only. Preemptions are no waits. Waits that have not ended count too, and a line says how many. With
+-i 1000, a table is printed every second, else one at the end.
 """
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
@@ -40,6 +37,7 @@ args = options.parse()
 Stack = tuple[str, ...]
 # (task, its stack, the waker's stack, chain of wakers) -> time in us. Stacks are innermost first.
 waits: Counter[tuple[str, Stack, Stack, Stack]] = Counter()
+waiting: list[int] = []  # the threads that have not been woken
 chains, wakers = CallChains(), Wakers()
 whole = FlameGraph("Off-CPU Time and Wakers: above -- is what woke the task", "offcpu", "us") if args.flame else None
 
@@ -50,7 +48,7 @@ def label(frame: Any) -> str:  # as FlameGraph.add(event) names it
     return name + ("_[k]" if frame.get("kernel") else "_[python]" if "python" in frame and name[0] != "[" else "")
 
 
-def names(frames: Iterable[Any]) -> Stack:
+def names(frames: Any) -> Stack:
     return tuple(map(label, frames))
 
 
@@ -62,17 +60,18 @@ def offcpu(event: PerfEvent) -> None:
     us = event.duration // 1000
     if event.state == "preempted":
         return
-    waker, woken = task(event.waker_comm, event.waker_pid), event._time - (event.waited or 0)
+    waker, woken = "" if event.open else task(event.waker_comm, event.waker_pid), event._time - (event.waited or 0)
     if event.waker_pid > 0:
         wakers.note(event.pid, event.begin._time, woken, event.waker_pid, waker)
     if us < args.min or args.comm not in (None, event.comm):
         return
     chains.note(event._callchain)
+    waiting.extend(event.open * [event.pid])
     links = tuple(wakers.chain(event.waker_pid, waker, event.begin._time, woken))
-    key = task(event.comm, event.pid), names(event._callchain), names(wakers.frames(event)), links
-    waits[key] += us
+    waiter, stack, of_waker = task(event.comm, event.pid), names(event._callchain), names(wakers.frames(event))
+    waits[waiter, stack, of_waker, links] += us
     if whole is not None:
-        whole.add([key[0], *reversed(key[1]), "--", *key[2], *links], us)
+        whole.add([waiter, *reversed(stack), "--", *of_waker, *(links if waker else ["(not woken yet)"])], us)
 
 
 def show() -> None:
@@ -84,10 +83,12 @@ def show() -> None:
             [f"{'':>28}{name.removesuffix('_[k]').removesuffix('_[python]')}" for name in chain] for chain in (stack, of_waker)
         )
         lines = [f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {waiter}", *own]
-        lines += [f"{'':>24}woken by {waker}", *of_other]
-        print("\n".join([*lines, *(f"{'':>24}which waited for {other}" for other in others)]))
+        lines += [f"{'':>24}{f'woken by {waker}' if waker else 'not woken yet'}", *of_other]
+        print("\n".join(lines + [f"{'':>24}which waited for {other}" for other in others]))
     print(f"{total / 10**6:.3f} s off CPU in {len(waits)} stacks{more}\n")
     say_missing()
+    if waiting:
+        print(f"(at least: waits that had not ended at the end, and last longer: {len(waiting)})\n")
 
 
 def __interval__() -> None:

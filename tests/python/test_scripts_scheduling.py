@@ -112,6 +112,12 @@ class OffCpu(ScriptTest):
         for args in (["--comm", "task8"], ["--tid", "8"], ["--pid", "8"]):
             self.assertIn("2.000 ms off CPU in 1 stacks", self.run_script("offcpu.py", events[:3], *args))
 
+    def test_tasks_that_have_not_come_back_are_told(self):
+        events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN), switch(4 * MS, 8, 7), switch(5 * MS, 7, 9, state=0x10)]
+        told = "tasks that had not come back at the end, so that their last times are missing (offwake has them): "
+        self.assertIn(told + "1)", self.run_script("offcpu.py", events))
+        self.assertNotIn(told, self.run_script("offcpu.py", events, "--comm", "task7"))
+
     def test_losses_and_unseen_switches_are_reported(self):
         events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN), Lost(time=2 * MS), switch(4 * MS, 8, 7)]
         text = self.run_script("offcpu.py", events)
@@ -139,7 +145,7 @@ class OffWake(ScriptTest):
         waking = SimpleNamespace(_callchain=[{"symbol": "write", "dso": "/bin/app"}])
         times = {"begin": SimpleNamespace(_time=at * 1000), "duration": us * 1000, "_time": (at + us) * 1000, "waited": 0}
         tasks = {"comm": comm, "pid": 7, "waker_comm": waker, "waker_pid": 8 if waker else -1}
-        parts = {"between": [waking] if waker else [], "_callchain": chain}
+        parts = {"between": [waking] if waker else [], "_callchain": chain, "open": False}
         return SimpleNamespace(state=state, **times | tasks | parts | more)
 
     def test_a_wait_has_the_stacks_of_both_tasks(self):
@@ -148,6 +154,12 @@ class OffWake(ScriptTest):
         self.assertEqual([" ".join(row) for row in rows if row], expected)
         rows = self.on_spans("offwake.py", "offcpu", [self.wait(10, waker=""), self.wait(3000)], "--min", "100")
         self.assertEqual(rows[0], "0.003 s 100.0% ping".split())
+
+    def test_a_wait_that_has_not_ended_counts_as_long_as_it_was_and_is_told(self):
+        waits = [self.wait(3000), self.wait(1000, waker="", open=True)]
+        rows = [" ".join(row) for row in self.on_spans("offwake.py", "offcpu", waits)]
+        self.assertEqual(rows[5:9], ["0.001 s 25.0% ping", "schedule", "read", "not woken yet"])
+        self.assertIn("(at least: waits that had not ended at the end, and last longer: 1)", rows)
 
     def test_code_that_an_interrupt_hit_did_not_wake_the_task(self):
         def frames(*names, kernel=True):

@@ -286,8 +286,11 @@ with tempfile.TemporaryDirectory() as folder:
 ",
     );
     let shown: Vec<&str> = out.lines().filter(|line| line.starts_with("subtitle ")).collect();
-    let partial = "partial: switches that were not seen, by losses, a filter or the kernel: 1 or more; times may be missing or wrong";
-    assert!(shown.len() == 2 && !shown[0].contains("partial") && shown[1].ends_with(partial), "{out}");
+    let partial =
+        "switches that were not seen, by losses, a filter or the kernel: 1 or more; times may be missing or wrong";
+    assert!(shown.len() == 2 && !shown[0].contains("not seen") && shown[1].ends_with(partial), "{out}");
+    // The last switch is one away from a task.
+    assert!(shown.iter().all(|line| line.contains("partial: tasks that had not come back at the end")), "{out}");
 }
 
 /// Returns the time off CPU of the command `sleep`, in microseconds.
