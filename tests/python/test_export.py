@@ -140,8 +140,8 @@ class Export(unittest.TestCase):
         done = self.export("-o", "x.parquet", "-i", str(path), "--spreadsheet", check=False)
         self.assertIn(b"--spreadsheet changes the texts of CSV tables", done.stderr)
 
-    def tables(self, recording):
-        self.export("-o", "x.pftrace", "-i", str(recording))
+    def tables(self, recording, *args):
+        self.export("-o", "x.pftrace", "-i", str(recording), *args)
         return Tables(perfetto.Trace.FromString((self.path / "x.pftrace").read_bytes()))
 
     @unittest.skipUnless(perfetto, "perfetto is not installed")
@@ -174,8 +174,22 @@ class Export(unittest.TestCase):
         exited = {of["prev_pid"] for name, *_, of in rows if name == "sched:sched_switch" and of["prev_state"] & 0x30}
         self.assertLessEqual(set(slept) - {rows[-1][3]}, exited)
         self.assertEqual(set(tables.ended), exited)
+        self.check_selected(path, tables, slept)
         self.assertEqual(tables.realtime, (rows[0][1], rows[0][4]))
         self.assertEqual(tables.system.utsname.release, os.uname().release)
+
+    def check_selected(self, path, tables, slept):
+        """The trace of a process has the times of the trace of all tasks, although switches to it are events of others."""
+        for tid in slept[:2]:
+            selected = self.tables(path, "-p", str(tid))
+            of_task = lambda tables: [row for row in tables.sched if row[1] == tid]
+            self.assertEqual(of_task(selected), of_task(tables))
+            self.assertTrue(of_task(selected))
+            self.assertEqual({row[0] for row in selected.thread_state}, {tid})
+            states = lambda tables: [row for row in tables.thread_state if row[0] == tid]
+            self.assertEqual(states(selected), states(tables))
+        by_name = self.tables(path, "-c", "nap-of-the-test")
+        self.assertEqual({row[1] for row in by_name.sched} - {0}, set(slept))
 
     def check_scheduling(self, tables, rows):
         # Where the kernel reports no switch, perf-prof adds one for Perfetto. So there may be more slices than

@@ -10,9 +10,10 @@ use std::{
 
 use super::{
     kernel::{
-        CLOCK_BOOTTIME, CLOCK_REALTIME, Clock, ClockSnapshot, CpuState, Event, FtraceEvent, FtraceEventBundle, NewTask,
-        ProcessFree, ProcessTree, SchedSwitch, SystemInfo, TaskRename, Thread, Utsname, Wakeup,
+        CLOCK_BOOTTIME, CLOCK_REALTIME, Clock, ClockSnapshot, FtraceEvent, FtraceEventBundle, ProcessTree, SystemInfo,
+        Thread, Utsname,
     },
+    kernel_event::{KernelEvent, Machine, Place, Task, ThreadMoment},
     packet::{
         DebugAnnotation, EventType, InlineCallstack, InlineFrame, InternedData, InternedName, Packets,
         ProcessDescriptor, SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, ThreadDescriptor, TracePacket,
@@ -29,100 +30,6 @@ const EXIT_STATES: i64 = 0x10 | 0x20;
 
 /// A state that Perfetto shows as unknown: a bit above those of all states, in kernels since 4.14 (`task_state.cc`).
 const UNKNOWN_STATE: i64 = 0x8000;
-
-/// The machine that was traced. What is unknown is `None`.
-#[derive(Clone, Debug, Default)]
-pub struct Machine {
-    /// The host's name.
-    pub hostname: Option<String>,
-    /// The release of the kernel. Perfetto needs it to interpret the states of tasks.
-    pub kernel: Option<String>,
-    /// The architecture.
-    pub arch: Option<String>,
-}
-
-/// A task in an event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Task {
-    /// Its name.
-    pub comm: String,
-    /// The thread id.
-    pub tid: i32,
-    /// Its priority.
-    pub prio: i32,
-}
-
-/// An event from which Perfetto fills its tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KernelEvent {
-    /// `sched:sched_switch`.
-    Switch {
-        /// The task that leaves the CPU.
-        prev: Task,
-        /// The state in which `prev` leaves the CPU.
-        state: i64,
-        /// The task that starts to run on the CPU.
-        next: Task,
-    },
-    /// `sched:sched_waking`, or another event that makes a task runnable. The number is the CPU on which the task will run.
-    Waking(Task, i32),
-    /// `sched:sched_wakeup`, for recordings that contain `sched:sched_waking` too.
-    Wakeup(Task, i32),
-    /// `sched:sched_wakeup_new`, for recordings that contain `task:task_newtask` too.
-    WakeupNew(Task, i32),
-    /// `sched:sched_process_free`.
-    Free(Task),
-    /// `task:task_newtask`.
-    NewTask {
-        /// The new task.
-        task: Task,
-        /// The flags of `clone()`.
-        clone_flags: u64,
-    },
-    /// `task:task_rename`.
-    Rename {
-        /// The task under its new name.
-        task: Task,
-        /// The old name.
-        old: String,
-    },
-    /// `power:cpu_frequency`.
-    Frequency {
-        /// The CPU.
-        cpu: u32,
-        /// The frequency in kHz.
-        khz: u32,
-    },
-    /// `power:cpu_idle`.
-    Idle {
-        /// The CPU.
-        cpu: u32,
-        /// The idle state; `u32::MAX` if the CPU leaves its idle state.
-        state: u32,
-    },
-}
-
-/// Where an event happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The CPU.
-    pub cpu: u32,
-    /// The time, in ns.
-    pub time: u64,
-    /// The thread that was running on the CPU.
-    pub tid: i32,
-}
-
-/// An event that becomes an instant of its thread.
-#[derive(Clone, Debug, Default)]
-pub struct ThreadMoment {
-    /// The name of the event.
-    pub name: String,
-    /// Its fields.
-    pub arguments: Vec<(String, Argument)>,
-    /// The functions on the stack, outermost first.
-    pub stack: Vec<String>,
-}
 
 /// A CPU: its events that are not written yet, and its running task.
 #[derive(Default)]
@@ -154,6 +61,7 @@ pub struct KernelTrace<'a, W> {
     tracks: u64,
     ends: ThreadEnds,
     switches: Switches,
+    unseen: u64,
 }
 
 /// Whether the trace has switches of tasks.
@@ -200,6 +108,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
             tracks: 0,
             ends,
             switches,
+            unseen: 0,
         })
     }
 
@@ -296,22 +205,33 @@ impl<'a, W: Write> KernelTrace<'a, W> {
             Some((running, last)) if running.tid == tid => *last = time,
             _ if tid < 0 => {}
             running => {
-                let idle = || Task { comm: "swapper".to_owned(), ..Task::default() };
                 let name = self.threads.get(&tid).map(|told| told.name.clone());
                 let task = Task { comm: name.unwrap_or_default(), tid, prio: 0 };
                 let before = running.replace((task.clone(), time));
+                self.unseen += u64::from(before.is_some());
                 if let Some((prev, last)) = before.filter(|(prev, _)| prev.tid != 0) {
                     let place = Place { time: last, tid: prev.tid, cpu };
-                    let event = KernelEvent::Switch { prev, state: UNKNOWN_STATE, next: idle() };
+                    let event = KernelEvent::Switch { prev, state: UNKNOWN_STATE, next: Task::idle() };
                     of_cpu.events.push(FtraceEvent::new(place, event));
                     of_cpu.has_lost = true;
                 }
                 if tid != 0 {
-                    let event = KernelEvent::Switch { prev: idle(), state: 0, next: task };
+                    let event = KernelEvent::Switch { prev: Task::idle(), state: 0, next: task };
                     of_cpu.events.push(FtraceEvent::new(Place { cpu, time, tid: 0 }, event));
                 }
             }
         }
+    }
+
+    /// Returns whether the trace says which thread this is.
+    pub fn knows(&self, tid: i32) -> bool {
+        self.threads.contains_key(&tid)
+    }
+
+    /// Returns how often another task ran on a CPU than the one to which the last switch went, at least. Then the times on the
+    /// CPU are too short.
+    pub fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     /// Forgets a thread that has ended. Another thread may get its id.
@@ -432,50 +352,14 @@ fn write_bundle<W: Write>(packets: &mut Packets<'_, W>, cpu: u32, of_cpu: &mut C
     packets.write(TracePacket { ftrace_events: Some(bundle), ..TracePacket::default() })
 }
 
-impl FtraceEvent {
-    fn new(Place { time, tid, .. }: Place, event: KernelEvent) -> FtraceEvent {
-        let wakeup = |Task { comm, tid, prio }, cpu| Wakeup {
-            comm: Some(comm),
-            pid: Some(tid),
-            prio: Some(prio),
-            target_cpu: Some(cpu),
-        };
-        let event = match event {
-            KernelEvent::Switch { prev, state, next } => Event::SchedSwitch(SchedSwitch {
-                prev_comm: Some(prev.comm),
-                prev_pid: Some(prev.tid),
-                prev_prio: Some(prev.prio),
-                prev_state: Some(state),
-                next_comm: Some(next.comm),
-                next_pid: Some(next.tid),
-                next_prio: Some(next.prio),
-            }),
-            KernelEvent::Waking(task, cpu) => Event::SchedWaking(wakeup(task, cpu)),
-            KernelEvent::Wakeup(task, cpu) => Event::SchedWakeup(wakeup(task, cpu)),
-            KernelEvent::WakeupNew(task, cpu) => Event::SchedWakeupNew(wakeup(task, cpu)),
-            KernelEvent::Free(Task { comm, tid, prio }) => {
-                Event::SchedProcessFree(ProcessFree { comm: Some(comm), pid: Some(tid), prio: Some(prio) })
-            }
-            KernelEvent::NewTask { task: Task { comm, tid, .. }, clone_flags } => {
-                Event::TaskNewtask(NewTask { pid: Some(tid), comm: Some(comm), clone_flags: Some(clone_flags) })
-            }
-            KernelEvent::Rename { task: Task { comm, tid, .. }, old } => {
-                Event::TaskRename(TaskRename { pid: Some(tid), oldcomm: Some(old), newcomm: Some(comm) })
-            }
-            KernelEvent::Frequency { cpu, khz } => {
-                Event::CpuFrequency(CpuState { state: Some(khz), cpu_id: Some(cpu) })
-            }
-            KernelEvent::Idle { cpu, state } => Event::CpuIdle(CpuState { state: Some(state), cpu_id: Some(cpu) }),
-        };
-        FtraceEvent { timestamp: Some(time), pid: Some(tid.cast_unsigned()), event: Some(event) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use prost::Message;
 
-    use super::{super::packet::Trace, *};
+    use super::{
+        super::{kernel::Event, packet::Trace},
+        *,
+    };
 
     fn written(ends: ThreadEnds, work: impl Fn(&mut KernelTrace<'_, Vec<u8>>)) -> Vec<TracePacket> {
         let mut bytes = Vec::new();
@@ -540,6 +424,17 @@ mod tests {
         });
         let expected = [(1, "7 1 8"), (4, "waking 7"), (4, "8 32768 0"), (9, "0 0 7"), (9, "7 1 0")];
         assert_eq!(events(&packets), [(owned(&expected), true)]);
+    }
+
+    #[test]
+    fn switches_that_must_have_been_are_counted() {
+        let mut bytes = Vec::new();
+        let machine = Machine::default();
+        let mut trace = KernelTrace::new(&mut bytes, machine, ThreadEnds::LeftCpu, Switches::Recorded).unwrap();
+        for (time, prev, next, unseen) in [(1, 7, 8, 0), (2, 8, 0, 0), (3, 9, 7, 1), (4, 7, 0, 1), (5, 8, 7, 2)] {
+            trace.event(at(0, time, prev), switch(prev, 1, next)).unwrap();
+            assert_eq!(trace.unseen(), unseen, "{time}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Writes traces for Perfetto (ui.perfetto.dev): timelines as track events, and kernel traces as packets.
 
 mod kernel;
+mod kernel_event;
 mod kernel_trace;
 mod packet;
 
@@ -10,8 +11,11 @@ use std::{
     io::{self, Write},
 };
 
-pub use self::kernel_trace::{KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment};
 use self::packet::*;
+pub use self::{
+    kernel_event::{KernelEvent, Machine, Place, Task, ThreadMoment},
+    kernel_trace::{KernelTrace, Switches, ThreadEnds},
+};
 use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
 
 /// A point of the trace: the start of an entry, or the end of a slice.

@@ -15,7 +15,7 @@ use fxprof_processed_profile::{
 };
 use perf_prof_events::event::{Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame};
 
-use super::{Destination, Exporter, Partial, rows::Row};
+use super::{super::period::PeriodUnit, Destination, Exporter, Partial, rows::Row};
 
 /// The profile. Its memory grows with the number of samples.
 pub struct FirefoxProfile<'a> {
@@ -28,11 +28,23 @@ pub struct FirefoxProfile<'a> {
     processes: HashMap<i32, ProcessHandle>,
     /// The threads, by their ids and the events of their samples. The profiler adds up the samples of a thread, whatever they
     /// are of, so the samples of each event are a thread of their own.
-    threads: HashMap<(i32, Option<usize>), (ThreadHandle, Option<String>)>,
+    threads: HashMap<(i32, Option<usize>), Thread>,
     /// The names of the events that were sampled, if there are several.
     sampled: HashMap<usize, String>,
+    /// What the periods of each event's samples count.
+    units: Vec<PeriodUnit>,
+    /// The period of the samples of a clock. `None` before the first.
+    period: Option<u64>,
     /// The time of the first sample, which is the start of the profile.
     first: Option<u64>,
+}
+
+/// A thread of the profile, with the name that the profile has for it.
+struct Thread {
+    handle: ThreadHandle,
+    name: Option<String>,
+    /// Its CPU time in ns, as far as samples of a clock tell.
+    cpu_time: u64,
 }
 
 /// A tracepoint: its name, and the text of its print format.
@@ -71,7 +83,12 @@ impl StaticSchemaMarker for Tracepoint {
 }
 
 impl<'a> FirefoxProfile<'a> {
-    pub fn new(recording: &Path, types: &[EventType], to: &'a mut Destination) -> FirefoxProfile<'a> {
+    pub fn new(
+        recording: &Path,
+        types: &[EventType],
+        units: Vec<PeriodUnit>,
+        to: &'a mut Destination,
+    ) -> FirefoxProfile<'a> {
         let name = recording.display().to_string();
         let mut profile = Profile::new(&name, UNIX_EPOCH.into(), SamplingInterval::from_millis(1));
         profile.set_os_name("Linux");
@@ -90,12 +107,14 @@ impl<'a> FirefoxProfile<'a> {
             processes: HashMap::new(),
             threads: HashMap::new(),
             sampled: if sampled.len() < 2 { HashMap::new() } else { sampled },
+            units,
+            period: None,
             first: None,
         }
     }
 
     /// Returns the thread of a sample of the event with the index `event`. The profile shows the last name of the thread.
-    fn thread(&mut self, event: usize, row: &Row, time: Timestamp) -> ThreadHandle {
+    fn thread(&mut self, event: usize, row: &Row, time: Timestamp) -> &mut Thread {
         let &Row { pid, tid, ref comm, .. } = row;
         let Self { profile, processes, threads, sampled, .. } = self;
         let name = || comm.clone().unwrap_or_else(|| tid.to_string());
@@ -103,18 +122,19 @@ impl<'a> FirefoxProfile<'a> {
         let of = sampled.get(&event);
         // The profiler has a main thread for each process, which it does not show by its name.
         let is_main = pid == tid && of.is_none();
-        let (thread, known) = threads
-            .entry((tid, of.map(|_| event)))
-            .or_insert_with(|| (profile.add_thread(process, tid.max(0) as u32, time, is_main), None));
-        if known != comm {
-            known.clone_from(comm);
+        let thread = threads.entry((tid, of.map(|_| event))).or_insert_with(|| {
+            let handle = profile.add_thread(process, tid.max(0) as u32, time, is_main);
+            Thread { handle, name: None, cpu_time: 0 }
+        });
+        if thread.name != *comm {
+            thread.name.clone_from(comm);
             let shown = of.map_or_else(name, |of| format!("{} ({of})", name()));
-            profile.set_thread_name(*thread, &shown);
+            profile.set_thread_name(thread.handle, &shown);
             if pid == tid {
                 profile.set_process_name(process, &name());
             }
         }
-        *thread
+        thread
     }
 
     fn stack(&mut self, thread: ThreadHandle, sample: &Sample<'_>, context: &Context) -> Option<StackHandle> {
@@ -159,10 +179,21 @@ impl Exporter for FirefoxProfile<'_> {
             }
         };
         let time = Timestamp::from_nanos_since_reference(row.time.saturating_sub(first));
+        let is_of_clock = self.units.get(event) == Some(&PeriodUnit::Nanoseconds);
+        let period = if is_of_clock { sample.period() } else { 0 };
+        if is_of_clock && self.period.is_none() {
+            self.period = Some(period);
+            self.profile.set_interval(SamplingInterval::from_nanos(period));
+        }
         let thread = self.thread(event, &row, time);
+        let before = thread.cpu_time;
+        thread.cpu_time = before.saturating_add(period);
+        // The profile has whole microseconds. Their sum must not be shorter than the time.
+        let cpu_delta = CpuDelta::from_micros(thread.cpu_time / 1000 - before / 1000);
+        let thread = thread.handle;
         let stack = self.stack(thread, sample, context);
         match sample.event.format.tracepoint() {
-            None => self.profile.add_sample(thread, time, stack, CpuDelta::ZERO, 1),
+            None => self.profile.add_sample(thread, time, stack, cpu_delta, 1),
             Some(format) => {
                 let mut text = Vec::new();
                 format.render(sample.raw(), &*context.kernel, &mut text);

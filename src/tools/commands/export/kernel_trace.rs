@@ -1,7 +1,7 @@
 //! A trace for Perfetto. Perfetto fills tables from events of the scheduler, of tasks and of CPU counters. All other
 //! events are instants on the tracks of their threads.
 
-use std::io;
+use std::{io, mem};
 
 use perf_prof_events::{
     event::{Context, EventType, Sample, has_callchain},
@@ -11,6 +11,7 @@ use perf_prof_events::{
     },
 };
 use perf_prof_format::{tracefs::Field, value::Value};
+use perf_prof_session::plan::{Input, TaskSelection};
 
 use super::{
     Destination, Exporter, Partial,
@@ -22,8 +23,66 @@ pub struct PerfettoTrace<'a> {
     trace: KernelTrace<'a, Destination>,
     kinds: Vec<Kind>,
     dating: Dating,
+    tasks: SelectedTasks,
     /// The time of the first event.
     first: Option<u64>,
+}
+
+/// The tasks that the user selected. The trace shows only these. Switches to them, and what wakes them, are events of other
+/// tasks. So the samples of all tasks are read.
+#[derive(Default)]
+pub struct SelectedTasks {
+    pids: Option<Vec<u32>>,
+    comms: Vec<String>,
+    is_any: bool,
+}
+
+impl SelectedTasks {
+    /// Returns the selected tasks, and lets `input` read the samples of all tasks.
+    pub fn of(input: &mut Input) -> SelectedTasks {
+        let has_ids = input.pids.is_some() || input.tids.is_some() || !input.cgroups.is_empty();
+        if has_ids {
+            input.tasks = TaskSelection::OfSpans;
+        }
+        let comms = mem::take(&mut input.names.comms);
+        SelectedTasks { pids: input.pids.clone(), is_any: has_ids || !comms.is_empty(), comms }
+    }
+
+    /// Returns whether tasks were selected.
+    pub fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Returns whether a thread is selected. `context` follows the children of processes, which the trace leaves out.
+    fn has(&self, tid: i32, time: u64, context: &Context) -> bool {
+        let is_named = |pid: i32| self.pids.as_ref().is_none_or(|pids| pids.contains(&pid.cast_unsigned()));
+        let has_comm = |name: &[u8]| self.comms.iter().any(|comm| comm.as_bytes() == name);
+        !self.is_any
+            || (context.is_target(tid)
+                && (self.pids.is_none() || context.process(tid).is_some_and(is_named))
+                && (self.comms.is_empty() || context.comm(tid, time).is_some_and(|name| has_comm(&name))))
+    }
+
+    /// Returns an event as it concerns the selected tasks: instead of other tasks, the idle task is on the CPU. Returns `None`
+    /// if it does not concern them.
+    fn narrowed(&self, event: KernelEvent, of: Place, context: &Context) -> Option<KernelEvent> {
+        let has = |tid: i32| self.has(tid, of.time, context);
+        match event {
+            KernelEvent::Switch { prev, state, next } => match (has(prev.tid), has(next.tid)) {
+                (true, true) => Some(KernelEvent::Switch { prev, state, next }),
+                (true, false) => Some(KernelEvent::Switch { prev, state, next: Task::idle() }),
+                (false, true) => Some(KernelEvent::Switch { prev: Task::idle(), state: 0, next }),
+                (false, false) => None,
+            },
+            KernelEvent::Waking(ref task, _)
+            | KernelEvent::Wakeup(ref task, _)
+            | KernelEvent::WakeupNew(ref task, _)
+            | KernelEvent::NewTask { ref task, .. }
+            | KernelEvent::Rename { ref task, .. } => has(task.tid).then_some(event),
+            KernelEvent::Free(_) => Some(event),
+            KernelEvent::Frequency { .. } | KernelEvent::Idle { .. } => has(of.tid).then_some(event),
+        }
+    }
 }
 
 /// Whether the time of day is still to be written into the trace.
@@ -146,6 +205,7 @@ impl<'a> PerfettoTrace<'a> {
         types: &[EventType],
         machine: Machine,
         dating: Dating,
+        tasks: SelectedTasks,
         to: &'a mut Destination,
     ) -> io::Result<PerfettoTrace<'a>> {
         let names: Vec<String> = types.iter().map(EventType::real_name).collect();
@@ -154,7 +214,7 @@ impl<'a> PerfettoTrace<'a> {
         let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
         let is_switch = |kind: &Kind| matches!(kind, Kind::Known(Known::Switch, _));
         let switches = if kinds.iter().any(is_switch) { Switches::Recorded } else { Switches::None };
-        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends, switches)?, kinds, dating, first: None })
+        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends, switches)?, kinds, dating, tasks, first: None })
     }
 
     /// Writes the comm and the process of a thread, if they are known and were not written before.
@@ -168,10 +228,36 @@ impl<'a> PerfettoTrace<'a> {
     }
 }
 
+impl PerfettoTrace<'_> {
+    /// Writes an event that fills a table, if it concerns the selected tasks.
+    fn known_event(&mut self, event: KernelEvent, place: Place, context: &Context) -> io::Result<()> {
+        let task = match &event {
+            KernelEvent::Switch { next: task, .. } | KernelEvent::Waking(task, _) => task.tid,
+            KernelEvent::Free(task) if !self.trace.knows(task.tid) && self.tasks.is_any() => return Ok(()),
+            _ => place.tid,
+        };
+        self.thread(task, context.process(task), place.time, context)?;
+        self.trace.event(place, event)
+    }
+}
+
 impl Exporter for PerfettoTrace<'_> {
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
-        let place = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
-        let (Place { time, tid, .. }, (pid, _)) = (place, sample.pid_tid());
+        let is_selected = self.is_selected(sample, context);
+        let tid = if is_selected { sample.task() } else { 0 };
+        let place = Place { cpu: sample.cpu(), time: sample.time(), tid };
+        let time = place.time;
+        let known = match self.kinds.get(event) {
+            Some(Kind::Known(known, fields)) => {
+                let known = Values { fields, raw: sample.raw() }.event(*known);
+                let of = Place { tid: sample.task(), ..place };
+                if self.tasks.is_any() { self.tasks.narrowed(known, of, context) } else { Some(known) }
+            }
+            _ => None,
+        };
+        if known.is_none() && !is_selected {
+            return Ok(());
+        }
         self.first.get_or_insert(time);
         if self.dating == Dating::Known
             && let Some(realtime) = context.realtime(time)
@@ -180,19 +266,14 @@ impl Exporter for PerfettoTrace<'_> {
             self.trace.date(time, realtime as u64)?;
         }
         // If the thread of the event has exited, the sample contains the pid -1.
-        self.thread(tid, Some(pid), time, context)?;
-        if let Some(Kind::Known(known, fields)) = self.kinds.get(event) {
-            let known = Values { fields, raw: sample.raw() }.event(*known);
-            let task = match &known {
-                KernelEvent::Switch { next: task, .. } | KernelEvent::Waking(task, _) => task.tid,
-                _ => tid,
-            };
-            self.thread(task, context.process(task), time, context)?;
-            self.trace.event(place, known)?;
-            // Perfetto's tables contain no call chains. So an event with a call chain is also written as an instant.
-            if !has_callchain(sample) {
-                return Ok(());
-            }
+        self.thread(tid, Some(sample.pid_tid().0), time, context)?;
+        let is_known = matches!(self.kinds.get(event), Some(Kind::Known(..)));
+        if let Some(known) = known {
+            self.known_event(known, place, context)?;
+        }
+        // Perfetto's tables contain no call chains. So an event with a call chain is also written as an instant.
+        if !is_selected || (is_known && !has_callchain(sample)) {
+            return Ok(());
         }
         let Row { name, .. } = Row::of(sample, context);
         let argument = |(name, datum): (String, Datum<'_>)| {
@@ -207,10 +288,15 @@ impl Exporter for PerfettoTrace<'_> {
         let arguments = values(sample).map(argument).collect();
         let stack = if has_callchain(sample) { functions(sample, context).collect() } else { Vec::new() };
         let moment = ThreadMoment { name, arguments, stack };
-        match self.kinds.get(event) {
-            Some(Kind::Known(..)) => self.trace.moment_of_event(place, moment),
-            _ => self.trace.moment(place, moment),
-        }
+        if is_known { self.trace.moment_of_event(place, moment) } else { self.trace.moment(place, moment) }
+    }
+
+    fn is_selected(&self, sample: &Sample<'_>, context: &Context) -> bool {
+        self.tasks.has(sample.task(), sample.time(), context)
+    }
+
+    fn unseen(&self) -> u64 {
+        self.trace.unseen()
     }
 
     fn lost(&mut self) {

@@ -10,6 +10,7 @@ mod rows;
 
 use std::{
     collections::HashMap,
+    fmt,
     fs::File,
     io::{self, BufWriter, Stdout, Write},
     ops::ControlFlow,
@@ -34,7 +35,7 @@ use perf_prof_session::{
 use perf_prof_system::{
     output,
     output_path::{self, ExistingFile},
-    shell::shell_quote_all,
+    shell::{shell_quote, shell_quote_all},
     terminal::ShownOnStdout,
 };
 
@@ -42,11 +43,11 @@ use self::{
     arrow_file::ArrowFile,
     column_file::{ColumnFile, Parquet},
     firefox::FirefoxProfile,
-    kernel_trace::{Dating, PerfettoTrace},
+    kernel_trace::{Dating, PerfettoTrace, SelectedTasks},
     pprof_file::PprofFile,
     rows::{CsvTable, JsonRows},
 };
-use super::{header::clock, pprof};
+use super::{header::clock, period::PeriodUnit, pprof, script_text::names};
 use crate::output::stop_after;
 
 /// The plan of an export.
@@ -77,6 +78,15 @@ pub enum Output {
     Stdout,
     /// A file. If its name ends in `.gz`, it is compressed.
     File(PathBuf),
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Output::Stdout => to.write_str("the standard output"),
+            Output::File(path) => path.display().fmt(to),
+        }
+    }
 }
 
 /// How CSV tables contain texts.
@@ -149,8 +159,18 @@ trait Exporter {
     /// Receives a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
 
+    /// Returns whether the sample is of the selected tasks. Only then it is counted.
+    fn is_selected(&self, _sample: &Sample<'_>, _context: &Context) -> bool {
+        true
+    }
+
     /// Called when events were lost before the next sample.
     fn lost(&mut self) {}
+
+    /// Returns the number of switches of tasks that are missing although no loss was reported.
+    fn unseen(&self) -> u64 {
+        0
+    }
 
     /// Writes the remaining data after the last sample. `partial` describes the missing events and spans.
     fn finish(self, context: &Context, partial: Option<&Partial>) -> io::Result<()>;
@@ -201,27 +221,34 @@ struct Partial {
     shortfall: Shortfall,
     /// Descriptions of the parts of the recording that cannot be read.
     damage: Vec<String>,
+    /// The number of switches of tasks that are missing although no loss was reported.
+    unseen: u64,
 }
 
 impl Partial {
     /// Returns what the events and spans lack. `None` if they are complete.
-    fn of(outcome: &Outcome, stats: &Stats, context: &Context) -> Option<Partial> {
+    fn of(outcome: &Outcome, stats: &Stats, context: &Context, unseen: u64) -> Option<Partial> {
         let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
         let counted = Shortfall::of(stats, Some(context)).unwrap_or_default();
         let lost = counted.lost.max(lost.per_event.iter().sum());
         let (damaged, of_part) = (counted.damaged || !damage.is_empty(), lost != 0 && stats.is_of_part());
         let shortfall = Shortfall { lost, damaged, of_part, ..counted };
-        (shortfall != Shortfall::default()).then(|| Partial { shortfall, damage: damage.clone() })
+        let is_partial = unseen != 0 || shortfall != Shortfall::default();
+        is_partial.then(|| Partial { shortfall, damage: damage.clone(), unseen })
     }
 
     fn text(&self) -> String {
-        let Partial { shortfall, damage } = self;
+        let Partial { shortfall, damage, unseen } = self;
         let (lost, up_to) = (shortfall.lost, if shortfall.of_part { "up to " } else { "" });
         let of_events = (lost != 0).then(|| format!("{up_to}{} lost", output::counted(lost, "event", "events")));
         let damaged = shortfall.damaged && damage.is_empty();
         let others = Shortfall { lost: 0, damaged, ..shortfall.clone() }.reasons();
         let others = Some(others).filter(|others| !others.is_empty());
-        of_events.into_iter().chain(damage.iter().cloned()).chain(others).collect::<Vec<_>>().join("; ")
+        let unseen = (*unseen != 0).then(|| {
+            let unseen = output::counted(*unseen, "switch of tasks was", "switches of tasks were");
+            format!("{unseen} not recorded, so times on a CPU are too short")
+        });
+        of_events.into_iter().chain(damage.iter().cloned()).chain(unseen).chain(others).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -233,80 +260,120 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if let Output::File(path) = &plan.output {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
-    let mut chosen = select(plan)?;
+    let mut input = plan.input.clone();
+    let tasks = match plan.form {
+        Form::Perfetto => SelectedTasks::of(&mut input),
+        _ => SelectedTasks::default(),
+    };
+    let mut chosen = select(plan, &input)?;
     // An unknown column must fail before the file is overwritten.
-    let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
-    let columns = Plan::new(names, &chosen.selected().types, &chosen.is_delivered())?;
+    let asked = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
+    let columns = Plan::new(asked, &chosen.selected().types, &chosen.is_delivered())?;
     if columns.schema.index_of(REALTIME).is_ok() {
         chosen.find_time_of_day()?;
     }
     let dating = dating(plan.form, &mut chosen)?;
-    let (metadata, machine) = (metadata(chosen.recording()), machine(chosen.recording()));
-    let (types, budget) = (chosen.selected().types.clone(), chosen.recording().budget().clone());
-    let name = match &plan.output {
-        Output::Stdout => "the standard output".to_owned(),
-        Output::File(path) => path.display().to_string(),
-    };
-    let failed = || format!("cannot write {name}");
+    let recording = chosen.recording();
+    let of_some_tasks = recording.events.iter().any(|event| recording.is_of_some_tasks(event));
+    let of = Extent { selects_tasks: tasks.is_any(), of_some_tasks };
+    let failed = || format!("cannot write {}", plan.output);
     let mut to = Destination::open(&plan.output).with_context(failed)?;
-    let exported = match plan.form {
-        Form::Parquet => {
-            let file = ColumnFile::new(columns, metadata, &budget, |schema| Parquet::open(&mut to, schema, &budget));
-            export(chosen, file.with_context(failed)?)
-        }
-        Form::Arrow => {
-            let file = ColumnFile::new(columns, metadata, &budget, |schema| ArrowFile::open(&mut to, schema, &budget));
-            let file = file.with_context(failed)?;
-            export(chosen, file)
-        }
-        Form::NdJson => {
-            let rows = JsonRows::new(&types, &mut to);
-            export(chosen, rows)
-        }
-        Form::Csv => {
-            let table = CsvTable::new(&types, plan.texts, &mut to);
-            export(chosen, table)
-        }
-        Form::Perfetto => {
-            let trace = PerfettoTrace::new(&types, machine, dating, &mut to).with_context(failed)?;
-            export(chosen, trace)
-        }
-        Form::Firefox => {
-            let profile = FirefoxProfile::new(&plan.input.path, &types, &mut to);
-            export(chosen, profile)
-        }
-        Form::Pprof => {
-            let profile = PprofFile::new(&chosen, &budget, &mut to);
-            export(chosen, profile)
-        }
-    };
-    let Exported { status, count, partial, written } = exported?;
+    let Exported { status, count, partial, written } = write(plan, chosen, Found { columns, dating, tasks }, &mut to)?;
     match written.and_then(|()| to.finish()) {
         // A closed pipe on stdout is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
         written => written.with_context(failed)?,
     }
-    if plan.verbosity > Verbosity::Quiet && plan.output != Output::Stdout {
-        output::say(format_args!("{name}: {}", output::counted(count, "event", "events")));
-    }
-    if plan.verbosity > Verbosity::Quiet
-        && plan.form == Form::Csv
-        && let Some(partial) = partial
-    {
-        let lack = partial.text();
-        output::say(format_args!("warning: {name} is incomplete, and its format has no place for a note: {lack}"));
+    if plan.verbosity > Verbosity::Quiet {
+        say(plan, of, count, partial.as_ref());
     }
     Ok(status)
 }
 
+/// What was found out before the file is written.
+struct Found {
+    columns: Plan,
+    dating: Dating,
+    tasks: SelectedTasks,
+}
+
+/// Writes the events in the format of the plan.
+fn write(plan: &ExportPlan, chosen: ChosenRecording, found: Found, to: &mut Destination) -> Result<Exported> {
+    let Found { columns, dating, tasks } = found;
+    let (metadata, machine) = (metadata(chosen.recording()), machine(chosen.recording()));
+    let (types, budget) = (chosen.selected().types.clone(), chosen.recording().budget().clone());
+    let failed = || format!("cannot write {}", plan.output);
+    match plan.form {
+        Form::Parquet => {
+            let file = ColumnFile::new(columns, metadata, &budget, |schema| Parquet::open(&mut *to, schema, &budget));
+            export(chosen, file.with_context(failed)?)
+        }
+        Form::Arrow => {
+            let file = ColumnFile::new(columns, metadata, &budget, |schema| ArrowFile::open(&mut *to, schema, &budget));
+            let file = file.with_context(failed)?;
+            export(chosen, file)
+        }
+        Form::NdJson => {
+            let rows = JsonRows::new(&types, to);
+            export(chosen, rows)
+        }
+        Form::Csv => {
+            let table = CsvTable::new(&types, plan.texts, to);
+            export(chosen, table)
+        }
+        Form::Perfetto => {
+            let trace = PerfettoTrace::new(&types, machine, dating, tasks, to).with_context(failed)?;
+            export(chosen, trace)
+        }
+        Form::Firefox => {
+            let units = PeriodUnit::of_events(&chosen, &names(&chosen));
+            let profile = FirefoxProfile::new(&plan.input.path, &types, units, to);
+            export(chosen, profile)
+        }
+        Form::Pprof => {
+            let profile = PprofFile::new(&chosen, &budget, to);
+            export(chosen, profile)
+        }
+    }
+}
+
+/// What was exported of which recording.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Whether the trace has only the tasks that the user selected.
+    selects_tasks: bool,
+    /// Whether the recording has only the events of some tasks.
+    of_some_tasks: bool,
+}
+
+/// Says how many events were exported, and what is missing, if nothing else has said it or if the file cannot.
+fn say(plan: &ExportPlan, of: Extent, count: u64, partial: Option<&Partial>) {
+    let name = &plan.output;
+    if *name != Output::Stdout {
+        output::say(format_args!("{name}: {}", output::counted(count, "event", "events")));
+    }
+    if count == 0 && of.selects_tasks {
+        let list = format!("`perf-prof report -i {} --sort pid,tid,comm` lists all", shell_quote(&plan.input.path));
+        output::say(format_args!("no event is of the selected tasks; {list}"));
+    }
+    let Some(partial) = partial else { return };
+    let lack = partial.text();
+    if plan.form == Form::Csv {
+        output::say(format_args!("warning: {name} is incomplete, and its format has no place for a note: {lack}"));
+    } else if partial.unseen != 0 {
+        let way_out = if of.of_some_tasks { "; `perf-prof record -a` records the switches of all tasks" } else { "" };
+        output::say(format_args!("{name} is partial: {lack}{way_out}"));
+    }
+}
+
 /// Opens the recording and selects the events.
-fn select(plan: &ExportPlan) -> Result<ChosenRecording> {
-    let mut run = RunPlan::of_recording(&plan.input, &plan.events, plan.verbosity);
+fn select(plan: &ExportPlan, input: &Input) -> Result<ChosenRecording> {
+    let mut run = RunPlan::of_recording(input, &plan.events, plan.verbosity);
     run.capture.callchain.python = plan.python;
     if plan.form == Form::Pprof {
         run.symbols = pprof::symbols();
     }
-    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
+    let mut chosen = ChosenRecording::select(&run, input)?;
     chosen.warn();
     if !plan.form.has_spans() {
         chosen.refuse_spans()?;
@@ -333,7 +400,7 @@ fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<Exported>
     })?;
     let status = delivered.status();
     let Exporting { exporter, context, stats, count, failure, .. } = delivered.sink;
-    let partial = Partial::of(&delivered.outcome, &stats, &context);
+    let partial = Partial::of(&delivered.outcome, &stats, &context, exporter.unseen());
     let written = match failure {
         Some(error) => Err(error),
         None => exporter.finish(&context, partial.as_ref()),
@@ -356,8 +423,9 @@ impl<E: Exporter> AlwaysEntered for Exporting<E> {}
 impl<E: Exporter> Deliver for Exporting<E> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
-        self.count += 1;
-        match self.exporter.sample(event, &Sample { event: of_type, record }, &self.context) {
+        let sample = Sample { event: of_type, record };
+        self.count += u64::from(self.exporter.is_selected(&sample, &self.context));
+        match self.exporter.sample(event, &sample, &self.context) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 let stop = stop_after(&error);
