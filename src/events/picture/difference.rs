@@ -31,6 +31,8 @@ pub struct StackDifference {
     total: Sides<u64>,
     /// The smallest change with the strongest colour, in percentage points.
     strongest: f64,
+    /// The largest change that chance may make, in percentage points. `None` if the numbers of samples are not known.
+    by_chance: Option<f64>,
 }
 
 /// What the earlier and the later set have.
@@ -74,7 +76,7 @@ impl StackDifference {
     pub fn new(before: &Stacks, after: &Stacks, roots: Roots) -> StackDifference {
         let total = Sides { before: before.total(), after: after.total() };
         let (tree, nodes, strongest) = (Stacks::default(), Vec::new(), STRONGEST);
-        let mut difference = StackDifference { tree, nodes, roots, total, strongest };
+        let mut difference = StackDifference { tree, nodes, roots, total, strongest, by_chance: None };
         before.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.before));
         after.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.after));
         difference
@@ -83,8 +85,14 @@ impl StackDifference {
     /// Says how many samples the sets have. Chance alone changes the share of a function by `sqrt(p * (1 - p) / samples)` in each
     /// of them. The strongest colour is for three times what it changes a share of a half, so what is chance is pale.
     pub fn of_samples(self, before: u64, after: u64) -> StackDifference {
-        let by_chance = 50.0 * [before, after].map(|count| 1.0 / count.max(1) as f64).iter().sum::<f64>().sqrt();
-        StackDifference { strongest: (3.0 * by_chance).clamp(STRONGEST, 100.0), ..self }
+        let deviation = 50.0 * [before, after].map(|count| 1.0 / count.max(1) as f64).iter().sum::<f64>().sqrt();
+        let by_chance = (3.0 * deviation).min(100.0);
+        StackDifference { strongest: by_chance.max(STRONGEST), by_chance: Some(by_chance), ..self }
+    }
+
+    /// Returns the largest change that chance may make, in percentage points. `None` if the numbers of samples are not known.
+    pub fn by_chance(&self) -> Option<f64> {
+        self.by_chance
     }
 
     fn add(&mut self, stack: &str, weight: u64, side: impl Fn(&mut Sides<Weight>) -> &mut Weight) {

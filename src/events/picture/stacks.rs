@@ -122,6 +122,23 @@ impl Stacks {
         self.total
     }
 
+    /// Says how much of the weight is in stacks so long that their outermost callers may be missing. `None` if there are none.
+    pub fn cut_off(&self) -> Option<String> {
+        let mut depths = vec![0_usize; self.nodes.len()];
+        let mut weight: u64 = 0;
+        // The caller of a node comes before it.
+        for (at, node) in self.nodes.iter().enumerate().skip(1) {
+            depths[at] = depths[node.caller] + 1;
+            // The first node is the task.
+            if depths[at] > MAX_FRAMES {
+                weight = weight.saturating_add(node.weight);
+            }
+        }
+        let share = 100.0 * weight as f64 / self.total.max(1) as f64;
+        let text = format!("{share:.1} % is in stacks of {MAX_FRAMES} frames or more, whose callers may be cut off");
+        (weight != 0).then_some(text)
+    }
+
     /// Returns the names of all frames.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.names.iter().map(String::as_str)
@@ -198,6 +215,9 @@ impl Stacks {
     }
 }
 
+/// The largest number of frames in a call chain of the kernel by default (`kernel.perf_event_max_stack`).
+const MAX_FRAMES: usize = 127;
+
 /// Makes stacks for tests. `/` separates the functions of a stack, outermost first.
 #[cfg(test)]
 pub(super) fn stacks(of: &[(&str, u64)]) -> Stacks {
@@ -232,6 +252,19 @@ mod tests {
     #[track_caller]
     fn check(of: &[(&[&str], u64)], expect: Expect) {
         expect.assert_eq(&stacks(of).lines().join("\n"));
+    }
+
+    #[test]
+    fn long_stacks_may_lack_callers() {
+        let cut_off = |depths: &[(usize, u64)]| {
+            let names: Vec<(String, u64)> =
+                depths.iter().map(|&(frames, weight)| (format!("task{}", "/f".repeat(frames)), weight)).collect();
+            let of: Vec<(&str, u64)> = names.iter().map(|(frames, weight)| (&**frames, *weight)).collect();
+            super::stacks(&of).cut_off()
+        };
+        assert_eq!(cut_off(&[(1, 5), (126, 2)]), None);
+        let said = "25.0 % is in stacks of 127 frames or more, whose callers may be cut off";
+        assert_eq!(cut_off(&[(1, 6), (127, 1), (300, 1)]).as_deref(), Some(said));
     }
 
     #[test]

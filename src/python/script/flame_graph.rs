@@ -21,7 +21,7 @@ use pyo3::{
 use super::{
     event::{Stack, stack_of},
     module::run,
-    pictures::{missing_in_run, not_saved, provenance, sampling_rate, svg_text},
+    pictures::{missing_callers, missing_in_run, not_saved, provenance, sampling_rate, svg_text},
 };
 
 /// Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
@@ -225,9 +225,9 @@ fn pixel_height(svg: &[u8]) -> u32 {
 impl FlameGraph {
     fn picture(&self, partial: Option<&str>) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
-        let missing =
-            missing_in_run(self.fed.as_deref(), &self.look.count_name).into_iter().chain(partial.map(str::to_owned));
-        let missing: Vec<String> = missing.filter(|text| !text.is_empty()).collect();
+        let of_events = missing_in_run(self.fed.as_deref(), &self.look.count_name);
+        let missing = [of_events, partial.map(str::to_owned), missing_callers(), self.stacks.cut_off()];
+        let missing: Vec<String> = missing.into_iter().flatten().filter(|text| !text.is_empty()).collect();
         let partial = (!missing.is_empty()).then(|| missing.join("; "));
         let subtitle = self.look.subtitle.clone().or_else(|| Some(self.usual_subtitle()));
         let command = provenance(self.fed.as_deref()).command;

@@ -41,6 +41,11 @@ pub fn missing_in_run(fed: Option<&Stats>, unit: &str) -> Option<String> {
     })
 }
 
+/// Returns why unwound call chains of the current run lack callers. `None` if they lack none, or after the run.
+pub fn missing_callers() -> Option<String> {
+    run()?.context.endings().summary()
+}
+
 /// Returns where and when the events of the current run happened, or after its end those of the run with the counts `fed`.
 pub fn provenance(fed: Option<&Stats>) -> Provenance {
     let run = run();

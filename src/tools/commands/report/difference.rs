@@ -96,7 +96,7 @@ pub(super) fn print(
 }
 
 /// Returns what each of two recordings lacks.
-pub(super) fn sides(before: &Added, after: &Added) -> [(&'static str, Missing); 2] {
+fn sides(before: &Added, after: &Added) -> [(&'static str, Missing); 2] {
     [("before", before.missing), ("after", after.missing)]
 }
 

@@ -15,11 +15,7 @@ use perf_prof_events::{
     },
 };
 
-use super::{
-    super::period::PeriodUnit,
-    Added, Before,
-    difference::{shares_no_event, sides},
-};
+use super::{super::period::PeriodUnit, Added, Before, difference::shares_no_event};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -84,9 +80,9 @@ impl FlamePlan {
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
             None if common.is_none() => {
-                draw_events(stacks, &weights(after), &style(caption(after), after.missing.reasons()), &mut to)?;
+                draw_events(stacks, &weights(after), &style(caption(after), lacks(after, stacks)), &mut to)?;
             }
-            None => draw(stacks, &style(caption(after), after.missing.reasons()), &mut to)?,
+            None => draw(stacks, &style(caption(after), lacks(after, stacks)), &mut to)?,
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
                 let samples = |added| fewest_samples(added, after.sums.roots);
@@ -95,11 +91,12 @@ impl FlamePlan {
                 if is_text {
                     difference.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
-                    let sides = sides(added, after).into_iter().flat_map(|(side, missing)| {
-                        missing.reasons().into_iter().map(move |reason| format!("{side}: {reason}"))
-                    });
+                    let of = |side: &str, lacks: Vec<String>| -> Vec<String> {
+                        lacks.into_iter().map(|lack| format!("{side}: {lack}")).collect()
+                    };
+                    let lacks = [of("before", lacks(added, stacks_before)), of("after", lacks(after, stacks))].concat();
                     let subtitle = of_difference(&before.name, added, after, &difference);
-                    draw_difference(&difference, &weights(after), &style(subtitle, sides.collect()), &mut to)?;
+                    draw_difference(&difference, &weights(after), &style(subtitle, lacks), &mut to)?;
                 }
             }
         }
@@ -109,6 +106,12 @@ impl FlamePlan {
 
 /// The maximum length of the events' names in a title, in characters. A longer title would run into the button for the search.
 const TITLE: usize = 60;
+
+/// Returns what the stacks of a recording lack: samples, or callers.
+fn lacks(added: &Added, stacks: &Stacks) -> Vec<String> {
+    let callers = [added.sums.context.endings().summary(), stacks.cut_off()];
+    added.missing.reasons().into_iter().chain(callers.into_iter().flatten()).collect()
+}
 
 /// Returns the title: the names of the events, the host and the date.
 fn title(Added { names, sums, .. }: &Added) -> String {
@@ -163,10 +166,12 @@ fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDi
     let part = |share: f64, what: String| (share > 0.0).then(|| format!("; {what} ({up_to}{share:.2} points)"));
     let new = part(difference.new_share(), format!("violet: it is not in {name}")).unwrap_or_default();
     let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box")).unwrap_or_default();
+    let chance = difference.by_chance().map(|points| format!("; up to {points:.1} points may be chance"));
     let mut colours = format!(
         "red: this chain of calls has a larger share than in {name}, blue: a smaller one, white: the same, each without what it \
-         calls (the strongest colour: {:.2} points){new}{gone}",
+         calls (the strongest colour: {:.2} points{}){new}{gone}",
         difference.strongest_change(),
+        chance.unwrap_or_default(),
     );
     if shares_no_event(&after.names, &before.names) {
         colours = "nothing is compared, because no event is in both recordings".to_owned();
