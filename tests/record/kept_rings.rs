@@ -188,6 +188,80 @@ fn no_span_is_made_of_events_from_before_and_after_overwritten_samples() {
     }
 }
 
+/// The rings of two CPUs: the calls on the second one begin long after those that are left of the first one.
+#[test]
+fn a_ring_that_begins_late_says_how_many_of_its_samples_are_missing_whatever_time_is_wanted() {
+    needs([Need::Tracefs, Need::TwoCpus]);
+    const CALLS: u64 = 10_000;
+    let cpus = task::allowed_cpus();
+    let mut traced = Traced::start("wait-for-input calls 10000 sleep-ms 2000 calls 10000 forever");
+    traced.move_to(cpus[0]);
+    let dir = tempfile::tempdir().unwrap();
+    let event = "syscalls:sys_enter_getpgid";
+    let recorders = [vec!["--overwrite", "-o", "x.data"], vec!["--before", "100s", "-o", "dumps/"]].map(|form| {
+        let args = ["-e", event, "-p", &traced.pid(), "-m", "64K"];
+        Recorder::start(record(&[&args, &form[..]].concat(), dir.path()))
+    });
+    // The events are turned on just after the recorder has begun to read.
+    std::thread::sleep(Duration::from_millis(1500));
+    traced.0.stdin.take().unwrap().write_all(b"x").unwrap();
+    std::thread::sleep(Duration::from_millis(1000));
+    traced.move_to(cpus[1]);
+    std::thread::sleep(Duration::from_millis(2500));
+    let said = recorders.map(Recorder::end);
+    assert!(said.iter().all(|said| said.contains("the rings held no more; ")), "{said:?}");
+    let dump = fs::read_dir(dir.path().join("dumps")).unwrap().next().unwrap().unwrap().path();
+    for file in [dir.path().join("x.data"), dump] {
+        let top = perf_prof(&["top", event, "--by", "cpu", "--json", "--input"]).arg(&file).output().unwrap();
+        let table = objects(&stdout(&top)).pop().unwrap();
+        let rows = table["rows"].as_array().unwrap();
+        let later = rows.iter().find(|row| row["cpu"] == cpus[1]).unwrap()["count"].as_u64().unwrap();
+        let lost = table["lost"].as_u64().unwrap();
+        assert!(rows.len() == 2 && lost.abs_diff(CALLS - later) <= CALLS / 100, "{table} {said:?}");
+    }
+}
+
+/// The calls right after the trigger overwrite the ring before it is copied.
+#[test]
+fn the_time_from_a_trigger_to_the_first_kept_sample_is_a_loss() {
+    needs([Need::Tracefs]);
+    const CALLS: u64 = 20_000;
+    task::pin_to_first();
+    let own = std::env::current_exe().unwrap();
+    let event = "syscalls:sys_enter_getpgid";
+    let trigger = "syscall/name=*nanosleep,min=250ms/";
+    let work = "calls 10 sleep-ms 300 calls 20000 sleep-ms 200 sleep-ms 200 sleep-ms 200 sleep-ms 200 calls 10";
+    let before = ["--before", "2s", "-m", "16K", "-e", event, "--trigger", trigger, "-o", "dumps/"];
+    for form in [&[][..], &["--threads"], &["--after", "700ms"]] {
+        let is_overwritten = || {
+            let dir = tempfile::tempdir().unwrap();
+            let mut command = record(&[&before, form].concat(), dir.path());
+            let output = command.arg("--").arg(&own).arg(WORKLOAD).args(work.split(' ')).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{said}");
+            let dump = fs::read_dir(dir.path().join("dumps")).unwrap().next().unwrap().unwrap().path();
+            // The line begins with `FILE: 1 sample in 40 KiB, from 0.0 s after`.
+            let begin = said.split(", from ").nth(1).unwrap().split(' ').nth(2).unwrap();
+            if begin != "after" {
+                return false;
+            }
+            let top = perf_prof(&["top", event, "--json", "--input"]).arg(&dump).output().unwrap();
+            let table = objects(&stdout(&top)).pop().unwrap();
+            let (kept, lost) = (table["events"].as_u64().unwrap(), table["lost"].as_u64().unwrap_or(0));
+            assert!(
+                table["partial"] == true && lost != 0 && (2..=CALLS + CALLS / 20).contains(&(kept + lost)),
+                "{table} {said}"
+            );
+            // A span from the trigger to the first kept call would need the calls that are missing.
+            let span = format!("span:x=perf-prof:trigger..{event}//key=common_pid/");
+            let spans = perf_prof(&["top", &span, "--json", "--input"]).arg(&dump).output().unwrap();
+            assert_eq!(objects(&stdout(&spans)).pop().unwrap()["events"], 0, "{spans:?} {said}");
+            true
+        };
+        assert!((0..10).any(|_| is_overwritten()), "{form:?}: each ring was copied before it was overwritten");
+    }
+}
+
 /// Opens the pipes into which the command of a recorder, before its exec, can write. The end of one of them tells the recorder
 /// that the command was executed, so the recorder waits until they are closed. There is none if exec came first. Also returns
 /// the command's process id.

@@ -19,7 +19,7 @@ use perf_prof_system::{output, together::together};
 
 use super::{
     in_order::InOrder,
-    late_rings::{FirstCopy, LateRing, late_rings},
+    late_rings::{DumpTimes, FirstCopy, LateRing, late_rings},
     pieces::{Copies, Part, PartEnd, Pieces},
     rings,
     trigger_event::{self, Trigger},
@@ -50,8 +50,9 @@ pub struct Dump {
     pub joined: u64,
     /// The dump contains all samples since this time.
     complete_from: u64,
-    /// If the rings held less than the wanted time before the trigger: this time, and the size of the largest such ring.
-    short: Option<(Duration, u64)>,
+    /// If the rings held less than the wanted time before the trigger: this time (`None` for all time), and the size of the
+    /// largest such ring.
+    short: Option<(Option<Duration>, u64)>,
     /// Samples at these times are written.
     window: Range<u64>,
     /// For each ring, the position up to which it was copied.
@@ -67,7 +68,7 @@ pub struct Dump {
     ends_at_latest: Instant,
     /// For each ring, the estimated number of samples that were overwritten between two copies.
     overwritten: Vec<Lost>,
-    /// The rings that begin later than the dump.
+    /// The rings that begin later than the dump, whose trigger is a part of it.
     late: Vec<LateRing>,
     /// The approximate numbers of samples that are missing in late rings.
     before_late: Vec<Lost>,
@@ -112,18 +113,14 @@ impl Dump {
             None => Vec::new(),
         };
         writer.list_rings(capture);
-        let first = |copied: &CopiedRing| FirstCopy {
-            ring: copied.ring,
-            oldest: copied.oldest(|record| layout.time(record)),
-            bytes: copied.size() as u64,
-            overwritten: copied.overwritten,
-        };
-        let first: Vec<FirstCopy> = copies.iter().map(first).collect();
-        let oldest = first.iter().filter_map(|copy| copy.complete_from(now)).max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
-        let late = late_rings(&first, from, now);
-        let is_short = |copy: &&FirstCopy| copy.complete_from(now).is_some_and(|begins| begins > from);
-        let short = before.zip(first.iter().filter(is_short).map(|copy| copy.bytes).max());
+        let times = DumpTimes { began, from, trigger: trigger.time, now };
+        let first = |copied: &CopiedRing| FirstCopy::new(copied, now, |record| layout.time(record));
+        let first: Vec<FirstCopy> = copies.iter().map(first).collect();
+        let complete = first.iter().map(|copy| copy.complete_from(&times)).max().unwrap_or(began);
+        let late = late_rings(&first, &times);
+        let is_short = |copy: &&FirstCopy| copy.overwritten != 0 && copy.complete_from(&times) > from;
+        let short = first.iter().filter(is_short).map(|copy| copy.bytes).max().map(|bytes| (before, bytes));
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
         Ok(Dump {
             writer,
@@ -134,7 +131,7 @@ impl Dump {
             path,
             trigger,
             joined: 0,
-            complete_from: oldest.max(from),
+            complete_from: complete.max(from),
             short,
             // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
             window: from.max(began)..until.saturating_add(ITSELF),
@@ -316,7 +313,8 @@ impl Dump {
 
     fn note_lost(&mut self, capture: &Capture, ring: u32, bytes: u64, time: u64) -> Option<Lost> {
         let (id, cpu) = capture.rings().nth(ring as usize)?;
-        let count = (bytes / self.sample_size.max(1)).max(1);
+        // A sample of which only a part was overwritten is missing too.
+        let count = bytes.div_ceil(self.sample_size.max(1)).max(1);
         let mut out = Synthesis::new(self.trailer);
         out.lost(count, id, cpu.unwrap_or(u32::MAX), time);
         match self.ring_streams.iter_mut().find(|(of, _)| *of == ring) {
@@ -365,6 +363,8 @@ impl Dump {
     /// `can_set_size` is whether `-m` is the size of these rings.
     pub fn shortfall(&self, can_set_size: bool) -> String {
         let Some((before, bytes)) = self.short else { return String::new() };
+        // How large rings for all time must be is not known.
+        let Some(before) = before else { return "; the rings held no more; a larger -m keeps more".to_owned() };
         let kept = Duration::from_nanos(self.trigger.time.saturating_sub(self.complete_from));
         let way_out = match rings::size_that_holds(before, (bytes, kept)).filter(|_| can_set_size) {
             Some(size) => format!("-m {}M would hold them", size >> 20),
