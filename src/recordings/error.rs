@@ -3,6 +3,8 @@
 
 use std::io;
 
+use super::index::blocks::Block;
+
 /// What helps if the end of a file is missing.
 pub(crate) const RENEW: &str = "copy it again, or record again";
 
@@ -121,6 +123,14 @@ pub(crate) fn missing_end(name: &str) -> String {
 /// Returns the warning about a recording whose list of features is not where the header says, so that of its start is read.
 pub(crate) fn moved_end(name: &str) -> String {
     format!("{name} is damaged: bytes are missing before what follows its records, such as build ids; {RENEW}")
+}
+
+/// Returns the warning about a block of which only `count` records can be read; `None` if these are all.
+pub(crate) fn unread_records(name: &str, block: &Block, count: u32) -> Option<String> {
+    let &Block { offset, size, records, .. } = block;
+    let end = offset + u64::from(size);
+    let what = format!("{count} of the {records} records from byte {offset} to {end} can be read");
+    (count != records).then(|| format!("{name} is damaged: {what}"))
 }
 
 /// Returns the warning about records whose headers contain another type than the recorder wrote. `count` is the number

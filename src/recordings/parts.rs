@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    format::header::Section,
+    error::PerfDataError,
+    format::{bytes::ByteOrder, first_records::Rings, header::Section, layouts::Layouts},
     index::{
-        blocks::{BlockIndex, Indexed},
+        blocks::{BlockIndex, IndexInput, Indexed},
         compressed::CompressedIndex,
     },
     input::{feed::RecordReader, random_access::Input},
-    order::sequential::Arrival,
+    order::{rounds::Ending, sequential::Arrival},
 };
 
 /// The location of a recording's records.
@@ -66,6 +67,14 @@ impl Part {
         if let Some(index) = self.stored.take() {
             self.indexed.get_or_insert(Indexed::Plain(Arc::new(index)));
         }
+    }
+
+    /// Finds the blocks of the stored index if what follows the records was moved by `distance` bytes.
+    pub fn follow(&mut self, distance: i64, order: ByteOrder, layouts: &Layouts) -> Result<(), PerfDataError> {
+        let Part { name, input, stored: Some(index), .. } = self else { return Ok(()) };
+        let (ending, rings) = (Ending::Finished, Rings::One);
+        let walk = IndexInput { input: &**input, name, order, layouts, room: 0, ending, rings };
+        if distance == 0 { Ok(()) } else { walk.follow(index, distance) }
     }
 
     /// Drops the side-band records that are kept in memory, unless the index is shared.

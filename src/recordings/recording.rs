@@ -34,7 +34,7 @@ use super::{
     },
     index::{
         blocks::{self, BlockIndex, IndexInput, Indexed},
-        compressed,
+        compressed, moved,
         side_band::ROOM,
         trailer::StoredIndex,
     },
@@ -217,6 +217,7 @@ impl Recording {
         if is_cut_off {
             warnings.push(cut_off(name, header.data.size));
         }
+        let moved = moved::distance(&*input, &header, &blocks).map_err(io)?;
         let FileHeader { order, attrs, data, .. } = header;
         let records = || RecordReader::new(name, order, Box::new(FileFeed::new(input.clone(), data)));
         let FirstRecords { kernel, tracing_data, aux, id_index, own } = FirstRecords::read(&mut records())?;
@@ -232,7 +233,10 @@ impl Recording {
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = PipeDescription { attrs, features, kernel, aux, id_index, own, warnings };
-        let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
+        let mut recording = Self::new(limit, order, described, Data::Parts(vec![part]));
+        if let Data::Parts(parts) = &mut recording.data {
+            parts.iter_mut().try_for_each(|part| part.follow(moved, order, &recording.layouts))?;
+        }
         Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ending, ..recording })
     }
 
@@ -411,16 +415,14 @@ impl Recording {
         let room = room / parts.len().max(1);
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
             let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room, ending, rings };
-            let recorded = part.stored.as_ref().map_or(0, BlockIndex::sample_count);
-            let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
             let warnings_before = self.warnings.len();
-            part.indexed = Some(match stored {
-                Some(index) => Indexed::Plain(Arc::new(index)),
+            part.indexed = Some(match part.stored.take() {
+                Some(index) => Indexed::Plain(Arc::new(walk.keep_side_band(index, &mut self.warnings)?)),
                 None => blocks::index(walk, part.section, &mut self.warnings)?,
             });
             if let Some(index) = part.index()
                 && self.warnings.len() == warnings_before
-                && let count @ 1.. = index.impossible.max(recorded.saturating_sub(index.sample_count()))
+                && let count @ 1.. = index.impossible
             {
                 self.warnings.push(wrong_types(&part.name, count));
             }

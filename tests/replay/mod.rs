@@ -3,6 +3,7 @@
 mod bombs;
 mod bounds;
 mod damaged;
+mod damaged_blocks;
 mod directory;
 mod end;
 mod found;

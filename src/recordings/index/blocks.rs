@@ -99,6 +99,8 @@ pub struct BlockIndex {
     pub(crate) missing_from: Option<u64>,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
+    /// The numbers of the blocks that were found damaged when their side-band records were read.
+    pub(crate) damaged: Vec<usize>,
     /// The gaps of the section: the times in which its rings were losing records. Empty until the first search for
     /// gaps.
     pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
@@ -213,14 +215,14 @@ enum BlockEnd {
 }
 
 /// The result of `scan_block` for some bytes.
-struct ScannedBlock {
-    block: Block,
+pub(super) struct ScannedBlock {
+    pub block: Block,
     end: BlockEnd,
     /// The time of the last record.
     before: u64,
     rounds: Rounds,
     /// The number of records with a type that no recorder writes.
-    impossible: u64,
+    pub impossible: u64,
 }
 
 /// The end of a section that was indexed.
@@ -234,7 +236,7 @@ struct SectionEnd {
 
 /// Reads the records in `bytes` and adds their side-band records to `kept`. `block.offset` is the offset of `bytes` in
 /// the file. `rounds` are the rounds before.
-fn scan_block(
+pub(super) fn scan_block(
     bytes: &mut [u8],
     walk: &IndexInput,
     block: Block,
@@ -368,23 +370,6 @@ impl IndexInput<'_> {
             return Ok(Some((found, SectionEnd { before, rounds, is_whole: false })));
         }
         Ok(Some((found, SectionEnd { before, rounds, is_whole: true })))
-    }
-
-    /// Adds side-band records of at most `room` bytes to an index that has none. Reads only the blocks with side-band
-    /// records. Returns `None` if a block differs from the index.
-    pub(crate) fn keep_side_band(&self, mut index: BlockIndex) -> Result<Option<BlockIndex>, PerfDataError> {
-        if self.room == 0 {
-            return Ok(Some(index));
-        }
-        let mut buffer = vec![0; BLOCK];
-        for &block in index.blocks.iter().filter(|block| block.side_band != 0) {
-            let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
-            let scanned = scan_block(&mut buffer[..filled], self, block, Rounds::default(), &mut index.side_band);
-            if scanned.block != block {
-                return Ok(None);
-            }
-        }
-        Ok(Some(index))
     }
 
     /// Indexes the records of a section with two threads. One thread begins at the start of the section. The other

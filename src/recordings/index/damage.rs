@@ -1,11 +1,16 @@
-//! Finds since when records are missing if a section has damaged bytes and no rounds.
+//! Finds damage: since when records are missing if a section has damaged bytes and no rounds, and which blocks of a stored index
+//! are not as they were recorded.
 
 use perf_prof_format::record::RECORD_HEADER;
 
-use super::blocks::{Block, IndexInput};
+use super::{
+    blocks::{BLOCK, Block, BlockIndex, IndexInput, scan_block},
+    side_band::SideBand,
+};
 use crate::{
-    error::PerfDataError,
+    error::{PerfDataError, unread_records},
     format::{bytes::ByteOrder, layouts::Layouts, swap},
+    order::rounds::Rounds,
     select::is_impossible,
 };
 
@@ -16,6 +21,42 @@ const ZEROS: usize = 64;
 const DOUBTED: usize = 16;
 
 impl IndexInput<'_> {
+    /// Adds side-band records of at most `room` bytes to an index that has none. Reads only the blocks with side-band
+    /// records. Notes the blocks that differ from the index, and warns about records that cannot be read.
+    ///
+    /// The index stays in use for the other blocks: it has a checksum, and a replay in one process uses it too.
+    pub(crate) fn keep_side_band(
+        &self,
+        mut index: BlockIndex,
+        warnings: &mut Vec<String>,
+    ) -> Result<BlockIndex, PerfDataError> {
+        if self.room == 0 {
+            return Ok(index);
+        }
+        let mut buffer = vec![0; BLOCK];
+        let BlockIndex { blocks, side_band, damaged, .. } = &mut index;
+        for (number, block) in blocks.iter_mut().enumerate().filter(|(_, block)| block.side_band != 0) {
+            let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
+            let found = scan_block(&mut buffer[..filled], self, *block, Rounds::default(), side_band).block;
+            if found != (Block { side_band_from: found.side_band_from, ..*block }) {
+                damaged.push(number);
+                warnings.extend(unread_records(self.name, block, found.records));
+            }
+            // If side-band records of a block cannot be read, those of the next blocks have other places in memory.
+            (block.side_band, block.side_band_from) = (found.side_band, found.side_band_from);
+        }
+        Ok(index)
+    }
+
+    /// Returns whether the records of a block are as the index says.
+    pub(super) fn is_there(&self, block: &Block, buffer: &mut [u8]) -> Result<bool, PerfDataError> {
+        let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
+        let within = IndexInput { room: 0, ..*self };
+        let found =
+            scan_block(&mut buffer[..filled], &within, *block, Rounds::default(), &mut SideBand::default()).block;
+        Ok(found == Block { side_band_from: found.side_band_from, ..*block })
+    }
+
     /// Returns since when records are missing if bytes at `offset` are damaged. `blocks` are the blocks before them, and `before`
     /// is the time of the last record.
     pub(super) fn before_damage(&self, blocks: &[Block], offset: u64, before: u64) -> Result<u64, PerfDataError> {

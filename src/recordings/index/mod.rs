@@ -4,6 +4,7 @@
 pub mod blocks;
 pub mod compressed;
 mod damage;
+pub(crate) mod moved;
 pub mod shards;
 pub mod side_band;
 pub mod trailer;

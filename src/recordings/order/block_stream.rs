@@ -21,7 +21,7 @@ use super::{
     rounds::Ending,
 };
 use crate::{
-    error::{PerfDataError, wrong_types},
+    error::{PerfDataError, unread_records, wrong_types},
     format::{
         bytes::ByteOrder,
         first_records::{AuxTrace, Rings},
@@ -273,6 +273,8 @@ impl IndexedStream {
         let read = |block: usize| self.read(&index.blocks[block]).map_err(|error| PerfDataError::io(&self.name, error));
         let mut found = GapFinder::new(&index, &layouts, read).find()?;
         found.extend(index.missing_from.map(|begin| Gap::of_unread(begin, u64::MAX)));
+        let damaged = index.damaged.iter().map(|&number| &index.blocks[number]);
+        found.extend(damaged.filter(|block| block.samples != 0).map(Gap::of_block));
         Ok(index.gaps.get_or_init(|| Arc::new(found)).clone())
     }
 
@@ -302,7 +304,7 @@ impl Stream for IndexedStream {
     fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
         let Some(&number) = self.wanted.get(self.next) else { return Ok(None) };
         self.next += 1;
-        let block = self.index.blocks[number as usize];
+        let (at, block) = (number as usize, self.index.blocks[number as usize]);
         let need = self.index.need(&block, &self.context.selection);
         let number = self.numbers.number_of_block(number);
         if need == Need::Kept {
@@ -313,7 +315,7 @@ impl Stream for IndexedStream {
         self.consumed += u64::from(block.size);
         let before = records.len();
         let listed = self.context.list(&bytes, number, block.before, records);
-        self.check(&block, listed);
+        self.check(at, listed);
         Ok(Some((number, self.context.compact_chunk(bytes, block.records, &mut records[before..]))))
     }
 
@@ -324,25 +326,31 @@ impl Stream for IndexedStream {
 
 impl IndexedStream {
     /// Compares the records of a block with the index, and warns if they differ.
-    fn check(&mut self, block: &Block, listed: Listed) {
+    fn check(&mut self, number: usize, listed: Listed) {
         let Listed { count, samples, impossible, first } = listed;
-        if block.samples != 0 && (count != block.records || impossible != 0 || samples < block.samples) {
-            // A block may have records of several rings, one ring after another. So the records that cannot be read may
-            // have any time of the block.
-            self.context.note_unread(block.first.saturating_sub(1), block.sampled.1);
+        let (index, name) = (self.index.clone(), &self.name);
+        let block = &index.blocks[number];
+        // The whole recording was warned about these blocks already, and `gaps()` has their gaps.
+        let is_known = index.damaged.contains(&number);
+        if !is_known && block.samples != 0 && (count != block.records || impossible != 0 || samples < block.samples) {
+            let Gap { begin, end, .. } = Gap::of_block(block);
+            self.context.note_unread(begin, end);
         }
         // If the records differ from the index, somebody changed the file after it was indexed or recorded. Records
         // that are earlier than the index states can no longer be sorted.
-        if count != block.records || first < block.first {
-            let &Block { offset, size, records, .. } = block;
-            let (name, end) = (&self.name, offset + u64::from(size));
-            let what = match count == records {
-                true => format!("a time in the {records} records from byte {offset} to {end} is not what was recorded"),
-                false => format!("{count} of the {records} records from byte {offset} to {end} can be read"),
-            };
-            self.warnings.add_damage(FoundBy::OneReader, format!("{name} is damaged: {what}"));
-        }
-        if count == block.records {
+        let &Block { offset, size, records, .. } = block;
+        let differs = match unread_records(name, block, count) {
+            Some(_) if is_known => None,
+            None if first < block.first => Some(format!(
+                "{name} is damaged: a time in the {records} records from byte {offset} to {} is not what was recorded",
+                offset + u64::from(size)
+            )),
+            unread => unread,
+        };
+        differs.into_iter().for_each(|warning| self.warnings.add_damage(FoundBy::OneReader, warning));
+        // A block that is read only for its side-band records is counted by the reader of its samples.
+        let is_own = block.samples == 0 || self.context.selection.some_time(block.sampled.0, block.sampled.1);
+        if count == block.records && is_own {
             // If the index was made by reading all records, a warning about their wrong types was already added.
             let impossible = if self.index.impossible == 0 { impossible } else { 0 };
             self.wrong_types += u64::from(block.samples.saturating_sub(samples).max(impossible));

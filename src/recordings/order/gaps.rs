@@ -25,7 +25,7 @@ use super::block_stream::{Numbers, Stream};
 use crate::{
     error::PerfDataError,
     format::layouts::Layouts,
-    index::blocks::BlockIndex,
+    index::blocks::{Block, BlockIndex},
     order::{block_stream::ReplayContext, merge},
     select::Selection,
 };
@@ -34,9 +34,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// The time of the last record before the loss; 0 if there is none.
-    begin: u64,
+    pub begin: u64,
     /// The time of the record after the loss.
-    end: u64,
+    pub end: u64,
     /// The time at which the record about the loss is delivered. It is not the same as `end` if this record contains no
     /// time.
     delivered: u64,
@@ -48,6 +48,12 @@ impl Gap {
     /// Returns the gap of a time of which no records are read, or in which the events were off.
     pub fn of_hole((first, last): (u64, u64)) -> Gap {
         Gap::of_unread(first.saturating_sub(1), last.saturating_add(1))
+    }
+
+    /// Returns the gap of a damaged block. A block may have records of several rings, one ring after another. So the records
+    /// that cannot be read may have any time of the block.
+    pub fn of_block(block: &Block) -> Gap {
+        Gap::of_unread(block.first.saturating_sub(1), block.sampled.1)
     }
 
     /// Returns the gap of records that cannot be read. Their times are after `begin` and not after `end`. It is not known

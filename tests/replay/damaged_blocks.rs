@@ -1,0 +1,109 @@
+//! Damaged blocks of a stored index: what can still be read, and that each number of processes reads the same.
+
+use std::{fs, path::Path};
+
+use perf_prof_recordings::Recording;
+
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{Folder, python, record_here},
+    run::printed,
+};
+
+/// Counts the calls, and their spans.
+const COUNT: &str = "
+from collections import Counter
+import perf_prof
+from perf_prof import Parts
+
+parts = Parts(total=Counter())
+__partial__, __merge__ = parts.partial, parts.merge
+
+def raw_syscalls__sys_enter(event):
+    parts._total['calls'] += 1
+
+def syscall(event):
+    parts._total['spans'] += 1
+    parts._total['ns'] += event.duration
+
+def __exit__():
+    print(parts._total['calls'], parts._total['spans'], parts._total['ns'], perf_prof.stats()['partial'])
+";
+
+/// Records many system calls of a task: a few MB.
+pub fn record_calls(path: &Path) {
+    let command = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=4000", "status=none"];
+    record_here(path, &[&["-e", "raw_syscalls:*", "--"][..], &command].concat());
+}
+
+/// Returns the offset and the size of each block of a recording.
+fn blocks(path: &Path) -> Vec<(usize, usize)> {
+    let blocks = Recording::open(path).unwrap().known_blocks().unwrap().remove(0);
+    blocks.blocks.iter().map(|block| (block.offset as usize, block.size as usize)).collect()
+}
+
+/// Runs the script in `jobs` processes. Returns what it printed, and its messages.
+fn counted(path: &Path, script: &Path, jobs: &str) -> (Vec<String>, String) {
+    let select = ["-e", "raw_syscalls:sys_enter,syscall", "--input", path.to_str().unwrap()];
+    let shares = if jobs == "1" { vec![] } else { vec!["--jobs", jobs] };
+    let output = python(&[&select[..], &shares, &[script.to_str().unwrap()]].concat());
+    (printed(&output)[0].split(' ').map(str::to_owned).collect(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Returns the number of read calls of a damaged recording, which does not depend on the number of processes.
+#[track_caller]
+fn calls_of_damaged(folder: &Folder, script: &Path, bytes: &[u8]) -> usize {
+    let path = folder.write("damaged.data", bytes);
+    let (one, said) = counted(&path, script, "1");
+    assert!(one[3] == "True" && said.contains("damaged.data is damaged: "), "{one:?}{said}");
+    for jobs in ["2", "5"] {
+        let (several, said) = counted(&path, script, jobs);
+        assert_eq!(one, several, "{jobs}: {said}");
+    }
+    one[0].parse().unwrap()
+}
+
+/// One process read all other blocks, and several processes nothing after the damage.
+#[test]
+fn damage_costs_one_block_with_any_number_of_processes() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record_calls(&path);
+    let script = folder.write("count.py", COUNT.as_bytes());
+    let (bytes, blocks) = (fs::read(&path).unwrap(), blocks(&path));
+    let all: usize = counted(&path, &script, "1").0[0].parse().unwrap();
+    let count = blocks.len();
+    assert!(count > 4, "{blocks:?}");
+    // The first block has records about tasks, which are read before the recording is divided.
+    for block in [0, count / 2, count - 1] {
+        let (offset, size) = blocks[block];
+        let mut bytes = bytes.clone();
+        bytes[offset + size / 2..][..500].fill(0);
+        let left = calls_of_damaged(&folder, &script, &bytes);
+        assert!(left < all && left + all * 5 / 4 / count >= all, "{block} of {count}: {left} of {all}");
+    }
+}
+
+/// The blocks behind the place were read where the index says, so nothing of them was found.
+#[test]
+fn missing_and_added_bytes_cost_one_block() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record_calls(&path);
+    let script = folder.write("count.py", COUNT.as_bytes());
+    let (bytes, blocks) = (fs::read(&path).unwrap(), blocks(&path));
+    let all: usize = counted(&path, &script, "1").0[0].parse().unwrap();
+    let (count, (offset, size)) = (blocks.len(), blocks[1]);
+    let at = offset + size / 2;
+    let without = |missing: usize| [&bytes[..at], &bytes[at + missing..]].concat();
+    let with = |added: usize| [&bytes[..at], &vec![9; added], &bytes[at..]].concat();
+    for (what, bytes) in [("-1", without(1)), ("-5000", without(5000)), ("1", with(1)), ("5000", with(5000))] {
+        let left = calls_of_damaged(&folder, &script, &bytes);
+        assert!(left + all * 5 / 4 / count >= all, "{what}: {left} of {all} in {count} blocks");
+    }
+    // Two blocks and the halves of two others are missing.
+    let left = calls_of_damaged(&folder, &script, &without(3 * size));
+    assert!(left + all * 5 / count >= all, "{left} of {all} in {count} blocks");
+}
