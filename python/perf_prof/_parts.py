@@ -86,6 +86,7 @@ class Parts:
         self._steps: list[Callable[..., None]] = []  # all steps, in the order of their decorators
         self._put_off: list[tuple[Any, ...]] = []  # deferred steps: (time, interval number, step number, *arguments)
         self._states: list[States] = []
+        self._losses: list[Losses] = []
         self._enter(shard())
         _all_parts.add(self)
         self.table: Any = table and table()
@@ -159,6 +160,8 @@ class Parts:
         # Another recording may be from another machine, with other tasks and another clock.
         for states in self._states:
             states.clear()
+        for losses in self._losses:
+            losses._clear()
 
     def _show_table(self, table: Any, end: int | None) -> None:
         self._shows += 1
@@ -295,6 +298,7 @@ class Losses:
         self._last: dict[int | None, int] = {}  # CPU (None: not known) -> the end of its last loss
         self._last_of_all = 0
         self._notes = parts._number(self._note)
+        parts._losses.append(self)
 
     def note(self, now: int) -> None:
         """Notes the loss that __lost__ reports. now is its end in ns."""
@@ -311,7 +315,13 @@ class Losses:
         return self._last.get(cpu, 0) > time or self._last.get(None, 0) > time
 
     def _note(self, now: int, cpu: int | None) -> None:
-        self._last[cpu] = self._last_of_all = now
+        # The end of a time whose records cannot be read is known before it is reached, and losses may end earlier.
+        self._last[cpu] = max(now, self._last.get(cpu, 0))
+        self._last_of_all = max(now, self._last_of_all)
+
+    def _clear(self) -> None:
+        self._last.clear()
+        self._last_of_all = 0
 
 
 class CallChains:

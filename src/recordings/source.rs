@@ -193,7 +193,7 @@ impl Replay {
         let holes = context.selection.holes.iter().chain(recording.off_times());
         let holes: Vec<_> = holes.map(|&hole| Gap::of_hole(hole)).collect();
         let opener = StreamOpener {
-            before: u32::from(context.selection.gaps == Gaps::Marked),
+            before: u32::from(context.selection.gaps != Gaps::NotMarked),
             context,
             warnings: warnings.clone(),
             order,

@@ -30,6 +30,39 @@ def __exit__():
     print(parts._total['calls'], parts._total['spans'], parts._total['ns'], perf_prof.stats()['partial'])
 ";
 
+/// Prints when `__lost__` is called, and what [`Pairs`] pairs over the place. `Pairs` forgets what began before.
+const PAIRS: &str = "
+from collections import Counter
+import perf_prof
+from perf_prof import Parts
+from perf_prof.script import Pairs
+
+counts = Counter()
+parts = Parts(total=counts)
+entered = Pairs(parts, counts)
+__partial__, __merge__ = parts.partial, parts.merge
+
+def __lost__(start, end):
+    assert start < end and perf_prof.lost_cpu() is None
+    counts['told'] += perf_prof.shard() is None
+    entered.lost(start, end)
+
+@entered.ends
+def leaves(now, tid):
+    took, _ = entered.end(now, tid) or (0, None)
+    counts['calls'] += took > 0
+    counts['ns'] += took
+
+def raw_syscalls__sys_enter(event):
+    entered.begins(event._time, event._tid, event._cpu)
+
+def raw_syscalls__sys_exit(event):
+    leaves(event._time, event._tid)
+
+def __exit__():
+    print(counts['told'], counts['calls'], counts['ns'], counts['untold'] > 0)
+";
+
 /// Records many system calls of a task: a few MB.
 pub fn record_calls(path: &Path) {
     let command = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=4000", "status=none"];
@@ -106,4 +139,39 @@ fn missing_and_added_bytes_cost_one_block() {
     // Two blocks and the halves of two others are missing.
     let left = calls_of_damaged(&folder, &script, &without(3 * size));
     assert!(left + all * 5 / count >= all, "{left} of {all} in {count} blocks");
+}
+
+/// Scripts paired an entry before the damage with an exit after it, because only derived spans were told.
+#[test]
+fn scripts_that_pair_events_do_not_pair_them_over_damage() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record_calls(&path);
+    let (bytes, blocks) = (fs::read(&path).unwrap(), blocks(&path));
+    let pairs = folder.write("pairs.py", PAIRS.as_bytes());
+    let paired = |path: &Path, shares: &[&str]| {
+        let select = ["-e", "raw_syscalls:*", "--input", path.to_str().unwrap()];
+        let output = python(&[&select[..], shares, &[pairs.to_str().unwrap()]].concat());
+        let words: Vec<String> = printed(&output)[0].split(' ').map(str::to_owned).collect();
+        words
+    };
+    let whole = paired(&path, &[]);
+    assert_eq!((whole[0].as_str(), whole[3].as_str()), ("0", "False"), "{whole:?}");
+    let (offset, size) = blocks[blocks.len() / 2];
+    let mut damaged = bytes.clone();
+    damaged[offset + size / 2..][..500].fill(0);
+    let path = folder.write("damaged.data", &damaged);
+    let one = paired(&path, &[]);
+    // Once where the time of the missing records begins, and once where it ends.
+    assert_eq!((one[0].as_str(), one[3].as_str()), ("2", "True"), "{one:?}");
+    let number = |words: &[String], at: usize| -> u64 { words[at].parse().unwrap() };
+    assert!(number(&one, 1) < number(&whole, 1) && number(&one, 1) > number(&whole, 1) / 2, "{one:?} {whole:?}");
+    // The pairs of one process are those of the spans, and those of several processes.
+    for jobs in ["2", "5"] {
+        assert_eq!(paired(&path, &["--jobs", jobs])[1..], one[1..], "{jobs}");
+    }
+    let count = folder.write("count.py", COUNT.as_bytes());
+    let of_spans = counted(&path, &count, "1").0;
+    assert!(number(&one, 2) <= of_spans[2].parse().unwrap(), "{one:?} {of_spans:?}");
 }

@@ -8,7 +8,7 @@ use perf_prof_format::{
         PERF_RECORD_SAMPLE,
         perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_FINISHED_ROUND},
     },
-    record::{Batch, Records, RingRoom, Source, Wait, record_size, record_type},
+    record::{Batch, Records, ReplayMarker, RingRoom, Source, Wait, record_size, record_type},
 };
 use perf_prof_recordings::{Gaps, Recording, Selection};
 use serde_json::Value as Json;
@@ -38,8 +38,8 @@ fn replayed(recording: Recording, times: &[(u64, u64)]) -> (Vec<u64>, Vec<(u64, 
     let (mut samples, mut marks) = (Vec::new(), Vec::new());
     while let Wait::Batch(Batch::Sorted(sorted)) = patiently(&mut replay) {
         for (at, (ring, record)) in sorted.records.iter().zip(sorted.in_order()) {
-            match RingRoom::in_replay(record).filter(|_| ring == RingRoom::IN_REPLAY) {
-                Some((room, time)) => marks.push((time, room)),
+            match ReplayMarker::read(record).filter(|_| ring == RingRoom::IN_REPLAY) {
+                Some(ReplayMarker { time, room, .. }) => marks.push((time, room)),
                 _ if record_type(record) == PERF_RECORD_SAMPLE => samples.push(at.time),
                 _ => {}
             }

@@ -311,6 +311,10 @@ impl Deliver for DerivingSink<'_> {
         self.entered(|program| program.lost(start, end))
     }
 
+    fn unread(&mut self, start: u64, end: u64) -> Flow {
+        self.entered(|program| program.unread(start, end))
+    }
+
     fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
         self.entered(|program| program.other_record(record, time))
     }

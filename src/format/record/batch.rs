@@ -109,26 +109,43 @@ impl RingRoom {
     /// recording, which may look like a marker.
     pub const IN_REPLAY: u32 = u32::MAX;
 
-    /// Returns the marker of a replay, which also contains its time.
-    pub fn record_of_replay(self, time: u64) -> [u8; 24] {
-        let mut record = self.record();
-        record[16..].copy_from_slice(&time.to_ne_bytes());
-        record
-    }
-
-    /// Returns what a marker of a replay says, and its time.
-    pub fn in_replay(record: &[u8]) -> Option<(RingRoom, u64)> {
-        let (marker, time) = record.split_last_chunk()?;
-        let is_left = marker.get(8) == Some(&(RingRoom::Left as u8));
-        Some((if is_left { RingRoom::Left } else { RingRoom::Used }, u64::from_ne_bytes(*time)))
-    }
-
     /// Returns what a marker says; `None` for the kernel's records.
     #[inline]
     pub fn of_record(record: &[u8]) -> Option<RingRoom> {
         const RECORDS: [(RingRoom, [u8; 24]); 2] =
             [(RingRoom::Left, RingRoom::Left.record()), (RingRoom::Used, RingRoom::Used.record())];
         RECORDS.iter().find(|(_, of)| record == of).map(|(room, _)| *room)
+    }
+}
+
+/// A marker of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayMarker {
+    /// The time of the marker, in ns.
+    pub time: u64,
+    /// What the marker says.
+    pub room: RingRoom,
+    /// If the marker is about records that cannot be read: they were between these times.
+    pub unread: Option<(u64, u64)>,
+}
+
+impl ReplayMarker {
+    /// Appends the marker to a chunk of the ring [`RingRoom::IN_REPLAY`].
+    pub fn write(self, bytes: &mut Vec<u8>) {
+        let begin = bytes.len();
+        bytes.extend(self.room.record());
+        bytes[begin + 16..].copy_from_slice(&self.time.to_ne_bytes());
+        if let Some((start, end)) = self.unread {
+            bytes.extend([start, end].map(u64::to_ne_bytes).as_flattened());
+            bytes[begin + 6] += 16;
+        }
+    }
+
+    /// Reads a marker.
+    pub fn read(record: &[u8]) -> Option<ReplayMarker> {
+        let number = |at: usize| record.get(at..).and_then(|bytes| bytes.first_chunk()).map(|b| u64::from_ne_bytes(*b));
+        let room = if *record.get(8)? == RingRoom::Left as u8 { RingRoom::Left } else { RingRoom::Used };
+        Some(ReplayMarker { time: number(16)?, room, unread: number(24).zip(number(32)) })
     }
 }
 

@@ -13,7 +13,7 @@ mod other;
 mod parse;
 mod source;
 
-pub use batch::{Batch, Chunk, Recycle, RingRoom, Sorted, SortedRecord};
+pub use batch::{Batch, Chunk, Recycle, ReplayMarker, RingRoom, Sorted, SortedRecord};
 pub use branches::Branch;
 pub use encode::{RecordTooLarge, SampleValues};
 pub use event_attr::EventAttr;

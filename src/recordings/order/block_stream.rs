@@ -116,7 +116,7 @@ pub(crate) struct ReplayContext {
 impl ReplayContext {
     /// Notes that records cannot be read: records after the time `begin`, up to the time `end`.
     pub fn note_unread(&self, begin: u64, end: u64) {
-        if self.selection.gaps == Gaps::Marked {
+        if self.selection.gaps != Gaps::NotMarked {
             self.gaps.add(Gap::of_unread(begin, end));
         }
     }
@@ -266,15 +266,20 @@ impl IndexedStream {
     /// Returns the gaps of the section. All copies of the index share the result of one search.
     pub fn gaps(&mut self) -> Result<Arc<Vec<Gap>>, PerfDataError> {
         let index = self.index.clone();
+        let of_damaged =
+            || index.damaged.iter().map(|&number| &index.blocks[number]).filter(|block| block.samples != 0);
+        let to_end = index.missing_from.map(|begin| Gap::of_unread(begin, u64::MAX));
+        let unread = of_damaged().map(Gap::of_block).chain(to_end);
+        if self.context.selection.gaps == Gaps::Unread {
+            return Ok(Arc::new(unread.collect()));
+        }
         if let Some(gaps) = index.gaps.get() {
             return Ok(gaps.clone());
         }
         let layouts = self.context.layouts.clone();
         let read = |block: usize| self.read(&index.blocks[block]).map_err(|error| PerfDataError::io(&self.name, error));
         let mut found = GapFinder::new(&index, &layouts, read).find()?;
-        found.extend(index.missing_from.map(|begin| Gap::of_unread(begin, u64::MAX)));
-        let damaged = index.damaged.iter().map(|&number| &index.blocks[number]);
-        found.extend(damaged.filter(|block| block.samples != 0).map(Gap::of_block));
+        found.extend(unread);
         Ok(index.gaps.get_or_init(|| Arc::new(found)).clone())
     }
 

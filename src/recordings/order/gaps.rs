@@ -16,7 +16,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use perf_prof_format::{
     abi::{PERF_RECORD_LOST_SAMPLES, perf_data::FIRST_USER_RECORD_TYPE},
-    record::{Chunk, Record, Records, RingRoom, SortedRecord, record_type},
+    record::{Chunk, Record, Records, ReplayMarker, RingRoom, SortedRecord, record_type},
 };
 use perf_prof_system::mutex::Mutex;
 use rustc_hash::FxHashMap;
@@ -42,12 +42,14 @@ pub(crate) struct Gap {
     delivered: u64,
     /// The CPU of the ring; [`NO_CPU`] if the records do not contain it.
     cpu: u32,
+    /// Whether records are missing that cannot be read. No other record says so.
+    is_unread: bool,
 }
 
 impl Gap {
     /// Returns the gap of a time of which no records are read, or in which the events were off.
     pub fn of_hole((first, last): (u64, u64)) -> Gap {
-        Gap::of_unread(first.saturating_sub(1), last.saturating_add(1))
+        Gap { is_unread: false, ..Gap::of_unread(first.saturating_sub(1), last.saturating_add(1)) }
     }
 
     /// Returns the gap of a damaged block. A block may have records of several rings, one ring after another. So the records
@@ -59,7 +61,7 @@ impl Gap {
     /// Returns the gap of records that cannot be read. Their times are after `begin` and not after `end`. It is not known
     /// which rings have lost records, so the gap belongs to no CPU.
     pub fn of_unread(begin: u64, end: u64) -> Gap {
-        Gap { begin: begin.min(end), end, delivered: u64::MAX, cpu: NO_CPU }
+        Gap { begin: begin.min(end), end, delivered: u64::MAX, cpu: NO_CPU, is_unread: true }
     }
 }
 
@@ -144,7 +146,7 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
 
     fn add(&mut self, block: usize, cpu: u32, end: u64, delivered: u64) -> Result<(), PerfDataError> {
         let begin = self.last_before(block, cpu)?.min(end);
-        self.found.push(Gap { begin, end, delivered, cpu });
+        self.found.push(Gap { begin, end, delivered, cpu, is_unread: false });
         Ok(())
     }
 
@@ -180,15 +182,11 @@ pub(crate) fn is_loss(record: &[u8]) -> bool {
         && matches!(Record::parse(record), Record::Lost { lost } if lost != 0)
 }
 
-/// The time and the kind of a marker. A marker of the kind [`RingRoom::Used`] says that a ring begins to lose events. A
-/// marker of the kind [`RingRoom::Left`] says that the ring has space again, and is needed only if no selected record
-/// reports the loss.
-type Mark = (u64, RingRoom);
-
 /// Adds the markers of a gap. One marker shows where the gap begins. If the record about the loss is selected and has a
 /// time, this record shows where the gap ends. Otherwise a second marker shows the end.
-fn mark(gap: &Gap, selection: &Selection, marks: &mut VecDeque<Mark>) {
-    let &Gap { begin, end, delivered, cpu } = gap;
+fn mark(gap: &Gap, selection: &Selection, marks: &mut VecDeque<ReplayMarker>) {
+    let &Gap { begin, end, delivered, cpu, is_unread } = gap;
+    let unread = is_unread.then_some((begin, end));
     let is_delivered = selection.time(delivered);
     let is_selected = cpu == NO_CPU || selection.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
     if !is_selected {
@@ -198,11 +196,11 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut VecDeque<Mark>) {
     // record, because markers are sorted before records of the same time.
     let begin = begin.saturating_add(1).min(end);
     let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
-    marks.push_back((begin, RingRoom::Used));
+    marks.push_back(ReplayMarker { time: begin, room: RingRoom::Used, unread });
     // If a gap is still open at the end of the selected times, no marker shows its end, because
     // `Derivation::continue_in` handles such a gap.
     if (delivered != end || !is_delivered) && end <= selection.last_time() {
-        marks.push_back((end, RingRoom::Left));
+        marks.push_back(ReplayMarker { time: end, room: RingRoom::Left, unread });
     }
 }
 
@@ -210,7 +208,7 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut VecDeque<Mark>) {
 /// before records of the same time.
 pub(crate) struct GapStream {
     /// The markers that were not loaded yet, in time order.
-    marks: VecDeque<Mark>,
+    marks: VecDeque<ReplayMarker>,
     selection: Arc<Selection>,
     found: FoundGaps,
     numbers: Numbers,
@@ -232,7 +230,7 @@ impl GapStream {
 
     fn add<'a>(&mut self, gaps: impl Iterator<Item = &'a Gap>) {
         gaps.for_each(|gap| mark(gap, &self.selection, &mut self.marks));
-        self.marks.make_contiguous().sort_unstable_by_key(|&(time, room)| (time, room == RingRoom::Left));
+        self.marks.make_contiguous().sort_unstable_by_key(|mark| (mark.time, mark.room == RingRoom::Left));
     }
 }
 
@@ -243,7 +241,7 @@ impl Stream for GapStream {
         if !found.is_empty() {
             self.add(found.iter());
         }
-        Ok(self.marks.front().map_or(u64::MAX, |&(time, _)| time))
+        Ok(self.marks.front().map_or(u64::MAX, |mark| mark.time))
     }
 
     fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
@@ -252,9 +250,9 @@ impl Stream for GapStream {
         }
         let number = self.numbers.next_number();
         let mut bytes = Vec::new();
-        for (time, room) in self.marks.drain(..self.marks.len().min(LOT)) {
-            records.push(SortedRecord { time, chunk: number, offset: bytes.len() as u32 });
-            bytes.extend(room.record_of_replay(time));
+        for mark in self.marks.drain(..self.marks.len().min(LOT)) {
+            records.push(SortedRecord { time: mark.time, chunk: number, offset: bytes.len() as u32 });
+            mark.write(&mut bytes);
         }
         Ok(Some((number, Chunk::new(RingRoom::IN_REPLAY, bytes, None))))
     }

@@ -342,9 +342,10 @@ impl Selected {
         has_cgroups.then(|| TaskCgroups { types: self.types.clone(), moves })
     }
 
-    /// Returns whether the derived events need the start times of losses.
+    /// Returns which gaps are marked: derived events need the start times of losses, and all receivers are told where records
+    /// cannot be read.
     pub fn gaps(&self) -> Gaps {
-        if self.derived.is_empty() { Gaps::NotMarked } else { Gaps::Marked }
+        if self.derived.is_empty() { Gaps::Unread } else { Gaps::Marked }
     }
 
     /// Like [`Selected::attrs`], but only for the attrs of samples that derived events are made of.

@@ -1,6 +1,7 @@
 //! Delivers the records of a batch. Samples and losses go to the program. Task names, mappings and kernel symbols go to
 //! the context.
 
+mod gaps;
 mod handled;
 mod shared;
 mod task_cgroups;
@@ -10,11 +11,12 @@ use std::{ops::ControlFlow, sync::Arc};
 use perf_prof_events::event::{Cgroups, Context, Deliver, Stats, Stop};
 use perf_prof_format::{
     abi::{PERF_RECORD_SAMPLE, perf_data::HOST_KERNEL_ID},
-    record::{Batch, EventIds, OtherRecords, Record, RingRoom, SampleLayout, TrailerLayout, record_type},
+    record::{Batch, EventIds, OtherRecords, Record, ReplayMarker, RingRoom, SampleLayout, TrailerLayout, record_type},
 };
 
 use super::sample_routes::{ReplayState, SampleOrigin};
 
+use gaps::{gap_changed, room_changed};
 pub use shared::{SharedSamples, SharedTracepoint};
 pub use task_cgroups::{MOVES, MoveEvent, TaskCgroups};
 
@@ -267,8 +269,8 @@ impl Pump {
     ) -> ControlFlow<BreakReason> {
         if record_type(record) != PERF_RECORD_SAMPLE {
             if chunk_ring == RingRoom::IN_REPLAY {
-                return RingRoom::in_replay(record)
-                    .map_or(ControlFlow::Continue(()), |(room, time)| room_changed(room, time, program));
+                return ReplayMarker::read(record)
+                    .map_or(ControlFlow::Continue(()), |marker| gap_changed(marker, program));
             }
             self.recorded_side_band(replay_state, record, program)?;
             if !self.others.contains(record_type(record)) {
@@ -578,16 +580,6 @@ impl Pump {
         let rings = self.recent_losses.len();
         std::mem::replace(&mut self.recent_losses, vec![0; rings])
     }
-}
-
-/// Tells the program that a ring begins to lose records, or that it has space again.
-#[cold]
-fn room_changed(room: RingRoom, time: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
-    let flow = match room {
-        RingRoom::Used => program.loss_begins(),
-        RingRoom::Left => program.loss_is_over(time),
-    };
-    flow.map_break(BreakReason::Stop)
 }
 
 /// Delivers a record other than a sample. It is a separate function, so that the loops over samples stay small.
