@@ -145,11 +145,10 @@ impl PartResults {
         let decoded =
             decoded.map_err(|error| PyValueError::new_err(format!("cannot read the result of a part: {error}")))?;
         let mut reasons: Vec<String> = decoded.iter().flat_map(|result| result.damage.clone()).collect();
-        let lost: u64 = decoded.iter().map(|result| result.lost).sum();
+        let lost = self.0.add_recording(decoded);
         if lost != 0 {
             reasons.push(format!("{} lost while it was recorded", counted(lost, "event was", "events were")));
         }
-        decoded.into_iter().for_each(|result| self.0.add(result));
         Ok(reasons)
     }
 

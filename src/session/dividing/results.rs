@@ -36,6 +36,20 @@ impl Results {
         Results { split, ..Results::default() }
     }
 
+    /// Adds the results of all parts of a recording. Returns how many of its events were lost.
+    ///
+    /// perf's counts of lost samples are at the end of the recording, so only the last part has them. They are exact: the
+    /// records about losses, which the other parts have counted, are also about events that were not selected.
+    pub fn add_recording(&mut self, parts: Vec<PartResult>) -> u64 {
+        let has_counts = parts.iter().any(|part| !part.counts.lost.is_empty());
+        let of_part = |part: &PartResult| if has_counts { part.counts.stored_losses() } else { part.lost };
+        let lost = parts.iter().map(of_part).fold(0, u64::saturating_add);
+        let all = self.lost.saturating_add(lost);
+        parts.into_iter().for_each(|part| self.add(part));
+        self.lost = all;
+        lost
+    }
+
     /// Adds the result of the next part.
     pub fn add(&mut self, part: PartResult) {
         let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, damage, partial } = part;
@@ -87,6 +101,24 @@ mod tests {
         assert_eq!((counts.stats, counts.last, lost, reached), (vec![15], 8, 2, 8));
         let all = SampleCounts { delivered: 15, unknown_ids: 10, guests: 4, reach: ReadExtent::Short };
         assert_eq!((sample_counts, callbacks, partials), (all, Callbacks::Raised, vec![vec![8], vec![7]]));
+    }
+
+    /// The losses of each part and those of the whole recording were added up.
+    #[test]
+    fn the_counts_of_a_recording_replace_those_of_its_parts() {
+        let part = |records: u64, stored: &[u64]| {
+            let counts = PartCounts { lost: stored.to_vec(), ..PartCounts::default() };
+            let lost = records.max(counts.stored_losses());
+            PartResult { lost, counts, ..part(0, Callbacks::Returned, ReadExtent::End) }
+        };
+        let mut all = Results::new(SplitBy::Time);
+        let lost = |all: &mut Results, parts: Vec<PartResult>| (all.add_recording(parts), all.lost);
+        assert_eq!(lost(&mut all, vec![part(70, &[]), part(8, &[90, 10])]), (100, 100));
+        // Only events that were not selected were lost.
+        assert_eq!(lost(&mut all, vec![part(70, &[]), part(8, &[0])]), (0, 100));
+        // The recording has no counts.
+        assert_eq!(lost(&mut all, vec![part(70, &[]), part(8, &[])]), (78, 178));
+        assert_eq!(lost(&mut all, vec![part(70, &[])]), (70, 248));
     }
 
     #[test]
