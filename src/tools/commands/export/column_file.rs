@@ -5,7 +5,7 @@ use std::{collections::HashMap, io, sync::Arc};
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use parquet::{
-    arrow::ArrowWriter,
+    arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter, arrow_writer::ArrowWriterOptions, encode_arrow_schema},
     basic::Compression,
     errors::ParquetError,
     file::{metadata::KeyValue, properties::WriterProperties},
@@ -47,6 +47,7 @@ pub const PARTIAL: &str = "partial";
 /// A Parquet file.
 pub struct Parquet<'a> {
     to: ArrowWriter<&'a mut Destination>,
+    schema: SchemaRef,
     /// A row group is written when it reaches this many bytes.
     group_bytes: usize,
 }
@@ -88,15 +89,17 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
 impl<'a> Parquet<'a> {
     /// Creates the writer, and writes the start of the file.
     pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<Parquet<'a>> {
-        // Parquet files also contain the metadata in the Arrow schema, but not all programs read this schema.
+        // Parquet files also contain the metadata in the Arrow schema, but not all programs read this schema. It is written at
+        // the end, because it also says what is missing.
         let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         let properties = WriterProperties::builder()
             .set_key_value_metadata(Some(metadata.collect()))
             .set_compression(Compression::SNAPPY)
             .set_max_row_group_row_count(Some(GROUP))
             .set_created_by(concat!("perf-prof ", env!("CARGO_PKG_VERSION")).to_owned());
-        let to = ArrowWriter::try_new(to, schema.clone(), Some(properties.build())).map_err(of_parquet)?;
-        Ok(Parquet { to, group_bytes: GROUP_BYTES.min(budget.share() / 2) })
+        let options = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
+        let to = ArrowWriter::try_new_with_options(to, schema.clone(), options).map_err(of_parquet)?;
+        Ok(Parquet { to, schema: schema.clone(), group_bytes: GROUP_BYTES.min(budget.share() / 2) })
     }
 }
 
@@ -107,9 +110,13 @@ impl ColumnWriter for Parquet<'_> {
     }
 
     fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
+        let mut metadata = self.schema.metadata().clone();
         if let Some(partial) = partial {
+            metadata.insert(PARTIAL.to_owned(), partial.to_owned());
             self.to.append_key_value_metadata(KeyValue::new(PARTIAL.to_owned(), partial.to_owned()));
         }
+        let schema = encode_arrow_schema(&self.schema.as_ref().clone().with_metadata(metadata));
+        self.to.append_key_value_metadata(KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), schema));
         self.to.close().map(|_| ()).map_err(of_parquet)
     }
 }
