@@ -133,6 +133,15 @@ pub(crate) fn unread_records(name: &str, block: &Block, count: u32) -> Option<St
     (count != records).then(|| format!("{name} is damaged: {what}"))
 }
 
+/// Returns the warning about a recording that names an architecture that does not exist.
+pub(crate) fn unknown_machine(name: &str, arch: &str) -> String {
+    format!(
+        "{name} is damaged: its architecture '{}' is not known, so its system calls and registers are taken for those of {}",
+        arch.escape_default(),
+        std::env::consts::ARCH
+    )
+}
+
 /// Returns the warning about records whose headers contain another type than the recorder wrote. `count` is the number
 /// of these records.
 pub(crate) fn wrong_types(name: &str, count: u64) -> String {

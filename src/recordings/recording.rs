@@ -285,7 +285,8 @@ impl Recording {
     }
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
-        let PipeDescription { attrs, features, kernel, aux, id_index, own, warnings } = described;
+        let PipeDescription { attrs, mut features, kernel, aux, id_index, own, mut warnings } = described;
+        warnings.extend(features.drop_unknown_machine(limit.name()));
         // The event descriptions and the attrs usually have the same order. If the orders differ, an attr gets the
         // description with the same ids.
         let by_ids: HashMap<_, _> =

@@ -7,7 +7,7 @@ use perf_prof_recordings::Recording;
 use crate::harness::{
     machine::{Need, needs},
     recording::{Folder, python, record_here},
-    run::printed,
+    run::{perf_prof, printed, stdout},
 };
 
 /// Counts the calls, and their spans.
@@ -174,4 +174,27 @@ fn scripts_that_pair_events_do_not_pair_them_over_damage() {
     let count = folder.write("count.py", COUNT.as_bytes());
     let of_spans = counted(&path, &count, "1").0;
     assert!(number(&one, 2) <= of_spans[2].parse().unwrap(), "{one:?} {of_spans:?}");
+}
+
+/// Spans by name were none, and nothing said so.
+#[test]
+fn an_architecture_that_does_not_exist_is_named_and_spans_keep_their_names() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record_calls(&path);
+    let mut bytes = fs::read(&path).unwrap();
+    let arch = Recording::open(&path).unwrap().features.arch.unwrap();
+    let at =
+        bytes.windows(arch.len() + 1).position(|bytes| bytes.strip_suffix(b"\0") == Some(arch.as_bytes())).unwrap();
+    bytes[at + 4] ^= 1;
+    let wrong = String::from_utf8_lossy(&bytes[at..at + arch.len()]).into_owned();
+    let damaged = folder.write("damaged.data", &bytes);
+    let top = |path: &Path| {
+        let output = perf_prof(&["top", "write", "--by", "name", "--json", "--input"]).arg(path).output().unwrap();
+        (stdout(&output), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let ((before, _), (after, said)) = (top(&path), top(&damaged));
+    assert!(before.contains("\"write\"") && before == after, "{before}{after}");
+    assert!(said.contains(&format!("its architecture '{wrong}' is not known")), "{said}");
 }

@@ -12,6 +12,11 @@ macro_rules! architectures {
             }
         }
 
+        /// Returns whether the system calls of an architecture are known.
+        fn has_table(machine: &str) -> bool {
+            matches!(machine, $($($machine)|+)|+)
+        }
+
         /// Returns the number of a system call.
         pub fn number(machine: &str, name: &str) -> Option<i64> {
             match machine {
@@ -52,6 +57,31 @@ architectures! {
     x86_64: "x86_64" | "amd64";
 }
 
+/// Architectures whose system calls have other numbers, which are not known here.
+const WITHOUT_TABLE: [&str; 16] = [
+    "alpha",
+    "arc",
+    "csky",
+    "hexagon",
+    "ia64",
+    "m68k",
+    "microblaze",
+    "nios2",
+    "openrisc",
+    "parisc",
+    "parisc64",
+    "sh",
+    "sh4",
+    "sh4a",
+    "tilegx",
+    "xtensa",
+];
+
+/// Returns whether there is an architecture with this name. In a damaged recording, it may be any text.
+pub fn is_machine(name: &str) -> bool {
+    has_table(name) || WITHOUT_TABLE.contains(&name) || name.starts_with("armv")
+}
+
 /// Returns the name of an error number, for example `ENOENT`; `None` if it has no name.
 pub fn error_name(number: i64) -> Option<&'static str> {
     i32::try_from(number).ok().and_then(|number| syscalls::Errno::new(number).name())
@@ -65,6 +95,12 @@ pub fn error_names() -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_a_wrong_bit_is_no_machine() {
+        assert!([std::env::consts::ARCH, "i686", "armv7l", "parisc64"].into_iter().all(is_machine));
+        assert!(!["x86_74", "", "aarch66", "i687"].into_iter().any(is_machine));
+    }
 
     #[test]
     fn all_names_are_listed_once() {

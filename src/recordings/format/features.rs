@@ -1,7 +1,7 @@
 //! The feature sections of a recording, which describe the recording, its machine and its events. A damaged section is
 //! left out with a warning; all other sections are still read.
 
-use perf_prof_format::abi::perf_data::*;
+use perf_prof_format::abi::{perf_data::*, system_calls};
 
 use super::{
     attr::Attr,
@@ -11,7 +11,7 @@ use super::{
     tracing_data::TracingData,
 };
 use crate::{
-    error::{PerfDataError, RENEW},
+    error::{PerfDataError, RENEW, unknown_machine},
     input::random_access::Input,
     limits::MemoryLimit,
 };
@@ -226,6 +226,13 @@ impl Features {
             _ => self.numbers_and_texts(bit, read).ok_or(CUT_OFF)?,
         }
         Ok(())
+    }
+
+    /// Drops an architecture that does not exist: a bit of its name is wrong. Then the recording counts as one of this machine's
+    /// architecture. Returns the warning about it.
+    pub(crate) fn drop_unknown_machine(&mut self, recording: &str) -> Option<String> {
+        let unknown = self.arch.take_if(|arch| !system_calls::is_machine(arch))?;
+        Some(unknown_machine(recording, &unknown))
     }
 
     fn numbers_and_texts(&mut self, bit: u32, mut read: ByteReader<'_>) -> Option<()> {
