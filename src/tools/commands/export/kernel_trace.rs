@@ -1,7 +1,7 @@
 //! A trace for Perfetto. Perfetto fills tables from events of the scheduler, of tasks and of CPU counters. All other
 //! events are instants on the tracks of their threads.
 
-use std::{io, mem};
+use std::{collections::HashMap, io, mem};
 
 use perf_prof_events::{
     event::{Context, EventType, Sample, has_callchain},
@@ -35,6 +35,18 @@ pub struct SelectedTasks {
     pids: Option<Vec<u32>>,
     comms: Vec<String>,
     is_any: bool,
+    /// The last switch of each CPU.
+    switches: HashMap<u32, LastSwitch>,
+}
+
+/// The last switch of a CPU.
+struct LastSwitch {
+    /// The task that came to the CPU.
+    task: Task,
+    time: u64,
+    /// Whether the trace has the switch. A task may be selected only later: its name changes, or its first own event tells its
+    /// cgroup.
+    is_written: bool,
 }
 
 impl SelectedTasks {
@@ -45,7 +57,8 @@ impl SelectedTasks {
             input.tasks = TaskSelection::OfSpans;
         }
         let comms = mem::take(&mut input.names.comms);
-        SelectedTasks { pids: input.pids.clone(), is_any: has_ids || !comms.is_empty(), comms }
+        let is_any = has_ids || !comms.is_empty();
+        SelectedTasks { pids: input.pids.clone(), is_any, comms, switches: HashMap::new() }
     }
 
     /// Returns whether tasks were selected.
@@ -63,17 +76,35 @@ impl SelectedTasks {
                 && (self.comms.is_empty() || context.comm(tid, time).is_some_and(|name| has_comm(&name))))
     }
 
+    /// Returns whether the trace shows a thread on a CPU.
+    fn shows(&self, cpu: u32, tid: i32) -> bool {
+        self.switches.get(&cpu).is_some_and(|last| last.is_written && last.task.tid == tid)
+    }
+
+    /// Returns the switch to the selected thread `tid`, which is on the CPU, if the trace does not have it yet.
+    fn earlier_switch(&mut self, cpu: u32, tid: i32) -> Option<(u64, KernelEvent)> {
+        let last = self.switches.get_mut(&cpu).filter(|last| !last.is_written && last.task.tid == tid)?;
+        last.is_written = true;
+        Some((last.time, KernelEvent::Switch { prev: Task::idle(), state: 0, next: last.task.clone() }))
+    }
+
     /// Returns an event as it concerns the selected tasks: instead of other tasks, the idle task is on the CPU. Returns `None`
     /// if it does not concern them.
-    fn narrowed(&self, event: KernelEvent, of: Place, context: &Context) -> Option<KernelEvent> {
+    fn narrowed(&mut self, event: KernelEvent, of: Place, context: &Context) -> Option<KernelEvent> {
+        if let KernelEvent::Switch { prev, state, next } = event {
+            let has = |tid: i32| self.has(tid, of.time, context);
+            let (has_prev, has_next) = (self.shows(of.cpu, prev.tid) || has(prev.tid), has(next.tid));
+            let last = LastSwitch { task: next.clone(), time: of.time, is_written: has_next };
+            let before = self.switches.insert(of.cpu, last);
+            // The switch away from a task that the trace shows was not seen.
+            let is_unseen = before.is_some_and(|before| before.is_written && before.task.tid != prev.tid);
+            let (prev, state) = if has_prev { (prev, state) } else { (Task::idle(), 0) };
+            let next = if has_next { next } else { Task::idle() };
+            return (has_prev || has_next || is_unseen).then_some(KernelEvent::Switch { prev, state, next });
+        }
         let has = |tid: i32| self.has(tid, of.time, context);
         match event {
-            KernelEvent::Switch { prev, state, next } => match (has(prev.tid), has(next.tid)) {
-                (true, true) => Some(KernelEvent::Switch { prev, state, next }),
-                (true, false) => Some(KernelEvent::Switch { prev, state, next: Task::idle() }),
-                (false, true) => Some(KernelEvent::Switch { prev: Task::idle(), state: 0, next }),
-                (false, false) => None,
-            },
+            KernelEvent::Switch { .. } => None,
             KernelEvent::Waking(ref task, _)
             | KernelEvent::Wakeup(ref task, _)
             | KernelEvent::WakeupNew(ref task, _)
@@ -244,13 +275,16 @@ impl PerfettoTrace<'_> {
 impl Exporter for PerfettoTrace<'_> {
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
         let is_selected = self.is_selected(sample, context);
-        let tid = if is_selected { sample.task() } else { 0 };
-        let place = Place { cpu: sample.cpu(), time: sample.time(), tid };
-        let time = place.time;
+        let of = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
+        let is_shown = is_selected || self.tasks.shows(of.cpu, of.tid);
+        let place = Place { tid: if is_shown { of.tid } else { 0 }, ..of };
+        let Place { time, tid, .. } = place;
+        if is_selected && let Some((time, switch)) = self.tasks.earlier_switch(of.cpu, of.tid) {
+            self.known_event(switch, Place { time, tid: 0, ..of }, context)?;
+        }
         let known = match self.kinds.get(event) {
             Some(Kind::Known(known, fields)) => {
                 let known = Values { fields, raw: sample.raw() }.event(*known);
-                let of = Place { tid: sample.task(), ..place };
                 if self.tasks.is_any() { self.tasks.narrowed(known, of, context) } else { Some(known) }
             }
             _ => None,

@@ -167,7 +167,7 @@ trait Exporter {
     /// Called when events were lost before the next sample.
     fn lost(&mut self) {}
 
-    /// Returns the number of switches of tasks that are missing although no loss was reported.
+    /// Returns the number of switches of tasks that are missing, whether a loss was reported or not.
     fn unseen(&self) -> u64 {
         0
     }
@@ -221,7 +221,7 @@ struct Partial {
     shortfall: Shortfall,
     /// Descriptions of the parts of the recording that cannot be read.
     damage: Vec<String>,
-    /// The number of switches of tasks that are missing although no loss was reported.
+    /// The number of switches of tasks that are missing, whether a loss was reported or not.
     unseen: u64,
 }
 
