@@ -129,7 +129,10 @@ pub(crate) fn moved_end(name: &str) -> String {
 pub(crate) fn unread_records(name: &str, block: &Block, count: u32) -> Option<String> {
     let &Block { offset, size, records, .. } = block;
     let end = offset + u64::from(size);
-    let what = format!("{count} of the {records} records from byte {offset} to {end} can be read");
+    let what = match size {
+        0 => format!("the {records} records that were at byte {offset} are missing"),
+        _ => format!("{count} of the {records} records from byte {offset} to {end} can be read"),
+    };
     (count != records).then(|| format!("{name} is damaged: {what}"))
 }
 

@@ -58,18 +58,20 @@ architectures! {
 }
 
 /// Architectures whose system calls have other numbers, which are not known here.
-const WITHOUT_TABLE: [&str; 16] = [
+const WITHOUT_TABLE: [&str; 18] = [
     "alpha",
     "arc",
     "csky",
     "hexagon",
     "ia64",
+    "loongarch32",
     "m68k",
     "microblaze",
     "nios2",
     "openrisc",
     "parisc",
     "parisc64",
+    "s390",
     "sh",
     "sh4",
     "sh4a",

@@ -65,6 +65,11 @@ pub struct Block {
 }
 
 impl Block {
+    /// Returns whether records of the block cannot be read, if this is what was found in it.
+    pub(crate) fn lacks(&self, records: u32, samples: u32, impossible: u64) -> bool {
+        records != self.records || impossible != 0 || samples < self.samples
+    }
+
     pub(crate) fn empty(offset: u64, side_band_from: u32, before: u64) -> Block {
         let sampled = (u64::MAX, 0);
         Block { offset, side_band_from, before, sampled, first: u64::MAX, ..Block::default() }

@@ -17,6 +17,9 @@ use crate::{
 /// The number of zeros that are not part of a record: a smaller number is often between other values.
 const ZEROS: usize = 64;
 
+/// The maximum number of warnings about single blocks.
+const WARNINGS: usize = 8;
+
 /// The number of records before the damage that may be wrong.
 const DOUBTED: usize = 16;
 
@@ -35,16 +38,22 @@ impl IndexInput<'_> {
         }
         let mut buffer = vec![0; BLOCK];
         let BlockIndex { blocks, side_band, damaged, .. } = &mut index;
+        let mut unread = Vec::new();
         for (number, block) in blocks.iter_mut().enumerate().filter(|(_, block)| block.side_band != 0) {
             let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
-            let found = scan_block(&mut buffer[..filled], self, *block, Rounds::default(), side_band).block;
-            if found != (Block { side_band_from: found.side_band_from, ..*block }) {
+            let scanned = scan_block(&mut buffer[..filled], self, *block, Rounds::default(), side_band);
+            let found = scanned.block;
+            if block.lacks(found.records, found.samples, scanned.impossible) {
                 damaged.push(number);
-                warnings.extend(unread_records(self.name, block, found.records));
+                unread.extend(unread_records(self.name, block, found.records));
             }
             // If side-band records of a block cannot be read, those of the next blocks have other places in memory.
             (block.side_band, block.side_band_from) = (found.side_band, found.side_band_from);
         }
+        // If the end of a file is somewhere else, each block is damaged.
+        let more = unread.len().saturating_sub(WARNINGS);
+        warnings.extend(unread.into_iter().take(WARNINGS));
+        warnings.extend((more != 0).then(|| format!("{} is damaged: so are {more} more parts of it", self.name)));
         Ok(index)
     }
 

@@ -21,6 +21,9 @@ use crate::{
 /// The maximum number of bytes that are missing or were added, if the blocks behind them are to be found.
 const FARTHEST: u64 = 16 << 20;
 
+/// The maximum number of places that are looked at more closely.
+const CANDIDATES: usize = 1000;
+
 /// The size in bytes of an entry in the list of features.
 const ENTRY: usize = 16;
 
@@ -38,9 +41,16 @@ fn distance_of(input: &dyn Input, order: ByteOrder, list: Section) -> io::Result
     let from = list.offset.saturating_sub(FARTHEST);
     let bytes = input.bytes(from, (list.offset - from).saturating_add(list.size).saturating_add(FARTHEST))?;
     let size = usize::try_from(list.size).unwrap_or(usize::MAX);
-    // What is before the list may look like an entry of a feature that comes before the records. So the last place is the right one.
-    let places = bytes.windows(size).enumerate();
-    let found = places.filter_map(|(at, bytes)| Some((end_of_features(bytes, order, list)?, at))).max();
+    // The first feature behind the list says where the list ended. Few bytes of a recording look like that.
+    let behind = list.offset.saturating_add(list.size);
+    let says_end = |bytes: &[u8]| bytes.first_chunk().is_some_and(|word| order.u64(*word) == behind);
+    let entries =
+        bytes.windows(ENTRY).enumerate().filter(|(_, entry)| says_end(entry)).map(|(at, _)| at).take(CANDIDATES);
+    let places =
+        entries.flat_map(|entry| (0..size / ENTRY).filter_map(move |before| entry.checked_sub(before * ENTRY)));
+    let at_place = |at: usize| Some((end_of_features(bytes.get(at..at.checked_add(size)?)?, order, list)?, at));
+    // What is before the list may look like an entry of a feature that comes before the records. The right place has all features.
+    let found = places.filter_map(at_place).max();
     Ok(found.map_or(0, |(_, at)| (from + at as u64).cast_signed().wrapping_sub(list.offset.cast_signed())))
 }
 

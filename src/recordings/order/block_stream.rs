@@ -336,8 +336,8 @@ impl IndexedStream {
         let (index, name) = (self.index.clone(), &self.name);
         let block = &index.blocks[number];
         // The whole recording was warned about these blocks already, and `gaps()` has their gaps.
-        let is_known = index.damaged.contains(&number);
-        if !is_known && block.samples != 0 && (count != block.records || impossible != 0 || samples < block.samples) {
+        let is_known = index.damaged.binary_search(&number).is_ok();
+        if !is_known && block.samples != 0 && block.lacks(count, samples, impossible.into()) {
             let Gap { begin, end, .. } = Gap::of_block(block);
             self.context.note_unread(begin, end);
         }
