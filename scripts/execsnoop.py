@@ -62,6 +62,7 @@ def ended(now: int, ns: int | None, pid: int, process: Process) -> None:
         lines.add(now, ns, "exit", pid, process.parent, f"{how}  {file}")
 
 
+told = {"until": 0}  # the end of the last loss
 parts = Parts()
 processes = Processes(parts, forked, executed, ended, has_arguments=wanted)
 columns = Columns(
@@ -78,4 +79,7 @@ signal__signal_generate, signal__signal_deliver = processes.signal_generate, pro
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    lines.print(lost_end, "(events were lost: lines may be missing or incomplete)")
+    # Of a time whose records cannot be read, it is told where this time begins and where it ends.
+    if lost_start >= told["until"]:
+        lines.print(lost_start, "(events were lost: lines may be missing or incomplete)")
+    told["until"] = lost_end

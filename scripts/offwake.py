@@ -4,7 +4,6 @@
 usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--top N] [--by-thread] [--flame FILE]
 
         2.031 s  71.2%  worker
-                            __schedule
                             futex_wait
                             pthread_mutex_lock
                         woken by holder
@@ -18,8 +17,8 @@ time, the last lines show the tasks that it waited for. The flame graph (FILE.sv
 stack, and on top of it, above `--`, the waker's stack upside down.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. A chain goes on
-through selected tasks only. Preemptions are no waits. Waits that have not ended count too, and a line says how many. With
--i 1000, a table is printed every second, else one at the end.
+through selected tasks only. Preemptions are no waits. Waits that have not ended count too, and a line says how many. With -i 1000,
+a table is printed every second, else one at the end.
 """
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ args = options.parse()
 Stack = tuple[str, ...]
 # (task, its stack, the waker's stack, chain of wakers) -> time in us. Stacks are innermost first.
 waits: Counter[tuple[str, Stack, Stack, Stack]] = Counter()
-waiting: list[int] = []  # the threads that have not been woken
+waiting: list[int] = []  # the threads that had not come back to a CPU at the end
 chains, wakers = CallChains(), Wakers()
 whole = FlameGraph("Off-CPU Time and Wakers: above -- is what woke the task", "offcpu", "us") if args.flame else None
 
@@ -60,7 +59,8 @@ def offcpu(event: PerfEvent) -> None:
     us = event.duration // 1000
     if event.state == "preempted":
         return
-    waker, woken = "" if event.open else task(event.waker_comm, event.waker_pid), event._time - (event.waited or 0)
+    waker = "" if event.open and event.waker_pid < 0 else task(event.waker_comm, event.waker_pid)
+    woken = event._time - (event.waited or 0)
     if event.waker_pid > 0:
         wakers.note(event.pid, event.begin._time, woken, event.waker_pid, waker)
     if us < args.min or args.comm not in (None, event.comm):

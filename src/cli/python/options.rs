@@ -87,7 +87,7 @@ Script
       __sample__(event)           for each event that has no function of its own
       __init__(), __exit__()      once before the first event, once at the end
       __interval__()              at every interval that -i sets
-      __lost__(start, end)        when events were lost
+      __lost__(start, end)        when events were lost, or cannot be read
       __print_stat__(indent)      on SIGUSR2
 
   Write `help` instead of the script's name: perf-prof prints a script with all of

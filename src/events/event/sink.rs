@@ -45,9 +45,13 @@ pub trait Deliver {
     }
     /// Reports that records between the times `start` and `end` cannot be read, because the recording is damaged or its end is
     /// missing. Called where this time begins and where it ends, because samples in between may be delivered. `end` is
-    /// `u64::MAX` if it is the end of the recording. Beside it, derived events are told by [`Deliver::loss_begins`].
+    /// `u64::MAX` if it is the end of the recording. For the last receiver, it is a loss. Beside it, derived events are told by
+    /// [`Deliver::loss_begins`].
     fn unread(&mut self, start: u64, end: u64) -> Flow {
-        self.inner().map_or(Flow::Continue(()), |inner| inner.unread(start, end))
+        match self.inner() {
+            Some(inner) => inner.unread(start, end),
+            None => self.lost(start, end),
+        }
     }
     /// Reports that the thread `tid` exited at `time`, in ns. A replay of a part of a recording also reports earlier exits.
     fn task_exited(&mut self, tid: i32, time: u64) {

@@ -285,10 +285,6 @@ impl Deliver for QueueSink {
         Flow::Continue(())
     }
 
-    fn unread(&mut self, start: u64, end: u64) -> Flow {
-        self.lost(start, end)
-    }
-
     fn interval(&mut self) -> Flow {
         if self.skipped == 0 {
             self.batch.entries.push(Entry::Interval);

@@ -64,10 +64,6 @@ impl Deliver for FeedingProgram<'_> {
         }
     }
 
-    fn unread(&mut self, start: u64, end: u64) -> Flow {
-        self.lost(start, end)
-    }
-
     fn interval(&mut self) -> Flow {
         match &self.callbacks.interval {
             Some(_) => self.attached(|program| program.interval()),

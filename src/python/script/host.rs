@@ -477,10 +477,6 @@ impl Deliver for AttachedProgram<'_, '_> {
         self.attached.call(callback, |py| [start, end].map(|time| number(py, time)).into())
     }
 
-    fn unread(&mut self, start: u64, end: u64) -> Flow {
-        self.lost(start, end)
-    }
-
     fn interval(&mut self) -> Flow {
         self.attached.call(self.attached.callbacks.interval.as_ref(), |_| Vec::new())
     }
