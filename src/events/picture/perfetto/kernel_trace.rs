@@ -196,7 +196,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// were lost, or the recording contains only switches of some tasks. In this case, writes a switch away from the other
     /// task, at the time of its last event on this CPU. Without this switch, Perfetto would show the other task as running
     /// until the end of the trace.
-    fn seen(&mut self, Place { cpu, time, tid }: Place) {
+    pub fn seen(&mut self, Place { cpu, time, tid }: Place) {
         if self.switches == Switches::None {
             return;
         }

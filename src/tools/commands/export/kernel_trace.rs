@@ -302,8 +302,11 @@ impl Exporter for PerfettoTrace<'_> {
         // If the thread of the event has exited, the sample contains the pid -1.
         self.thread(tid, Some(sample.pid_tid().0), time, context)?;
         let is_known = matches!(self.kinds.get(event), Some(Kind::Known(..)));
-        if let Some(known) = known {
-            self.known_event(known, place, context)?;
+        match known {
+            Some(known) => self.known_event(known, place, context)?,
+            // The event is about other tasks, and shows that its own task is on the CPU.
+            None if is_known => self.trace.seen(place),
+            None => {}
         }
         // Perfetto's tables contain no call chains. So an event with a call chain is also written as an instant.
         if !is_selected || (is_known && !has_callchain(sample)) {
