@@ -130,7 +130,7 @@ class Parts:
         if any(partial["split"] == "cpu" for partial in partials):
             from heapq import merge
 
-            for step in merge(*map(_steps, partials), key=lambda step: step[0]):
+            for _, step in merge(*map(_steps_in_order, partials), key=lambda timed: timed[0]):
                 self._do(tables, *step)
         else:
             for partial in partials:
@@ -394,6 +394,16 @@ def _steps(partial: dict[str, Any]) -> Iterator[tuple[int, int | None, int, list
     """Returns (time, end of the interval, number, arguments) of each deferred step of a part."""
     ends = [end for end, _ in partial["tables"]]
     return ((now, ends[interval], number, args) for now, interval, number, *args in partial["steps"])
+
+
+def _steps_in_order(partial: dict[str, Any]) -> Iterator[tuple[int, tuple[int, int | None, int, list[Any]]]]:
+    """Returns the deferred steps of a part, each with a time that never falls. The end of a time whose records cannot be read
+    is told where this time begins. So the step for it has a later time than the steps behind it."""
+    from itertools import accumulate
+
+    steps = list(_steps(partial))
+    times = list(accumulate((step[0] for step in reversed(steps)), min))
+    return zip(reversed(times), steps)
 
 
 def _add(table: Any, other: Any) -> None:

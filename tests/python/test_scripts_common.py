@@ -11,7 +11,7 @@ from io import StringIO
 from types import SimpleNamespace
 from unittest import mock
 
-from perf_prof import Parts
+from perf_prof import Parts, States
 from perf_prof.script import (
     Columns,
     Pairs,
@@ -70,6 +70,21 @@ class InCommon(unittest.TestCase):
         # A span that begins after the loss is known. It ends only once.
         pairs.begins(40, 1, 1)
         self.assertEqual([pairs.end(45, 1), pairs.end(50, 1)], [(5, None), None])
+
+    def test_steps_behind_a_loss_stay_behind_it_although_it_ends_later(self):
+        parts, known = Parts(), []
+        states = States(parts)
+
+        @states.step
+        def step(now, key):
+            known.append((now, sorted(states)))
+            states[key] = now
+
+        # Each deferred step has its time, its interval and its number. The number of forget() is 0.
+        first, second = [(1, 0, 1, "a"), (2**64 - 1, 0, 0), (5, 0, 1, "a")], [(3, 0, 1, "b"), (7, 0, 1, "b")]
+        of_part = {"split": "cpu", "total": None, "tables": [(None, None)], "states": []}
+        parts.merge(of_part | {"steps": steps} for steps in (first, second))
+        self.assertEqual(known, [(1, []), (3, ["a"]), (5, []), (7, ["a"])])
 
     def test_a_report_ends_with_notes_about_counts(self):
         counts = Counter(lost=2, late=3, none=0)
