@@ -10,6 +10,9 @@ use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
 use super::Label;
 
+/// The largest number of frames in a call chain of the kernel by default (`kernel.perf_event_max_stack`).
+const MAX_FRAMES: usize = 127;
+
 /// A tree of stacks, each with the sum of its weights.
 #[derive(Debug)]
 pub struct Stacks {
@@ -214,9 +217,6 @@ impl Stacks {
         lines
     }
 }
-
-/// The largest number of frames in a call chain of the kernel by default (`kernel.perf_event_max_stack`).
-const MAX_FRAMES: usize = 127;
 
 /// Makes stacks for tests. `/` separates the functions of a stack, outermost first.
 #[cfg(test)]
