@@ -99,13 +99,14 @@ fn types_of_all_events_pass_mypy() {
     needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     write_stubs(folder.path(), &["*:*", "page-faults", "cpu-clock", "syscall", "offcpu", "runqueue", "process"]);
-    // Other tests add and remove probes at the same time, so only the events of system calls are counted.
+    // Other tests add and remove probes at the same time, so only the events of system calls are counted. If a probe is removed
+    // while the kernel's list of events is read, the list lacks another event.
     let text = fs::read_to_string(folder.path().join("events.pyi")).unwrap();
     let documented = text.lines().filter(|line| line.starts_with("    \"\"\"syscalls:")).count();
-    let listed = Command::new(tested_program()).args(["list", "syscalls:*"]).output().unwrap();
-    let listed = stdout(&listed).lines().count();
-    assert!(listed > 400 && documented == listed, "{documented} of {listed}");
-    assert!(text.lines().filter(|line| line.starts_with("class ")).count() > listed + 100);
+    let list = || Command::new(tested_program()).args(["list", "syscalls:*"]).output().unwrap();
+    let listed: Vec<usize> = (0..5).map(|_| stdout(&list()).lines().count()).collect();
+    assert!(documented > 400 && listed.contains(&documented), "{documented} of {listed:?}");
+    assert!(text.lines().filter(|line| line.starts_with("class ")).count() > documented + 100);
     passes("mypy", folder.path(), &["events.pyi"]);
 }
 
