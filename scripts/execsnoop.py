@@ -62,7 +62,7 @@ def ended(now: int, ns: int | None, pid: int, process: Process) -> None:
         lines.add(now, ns, "exit", pid, process.parent, f"{how}  {file}")
 
 
-told = {"until": 0}  # the end of the last loss
+told: list[tuple[int, int]] = []  # the last time whose loss was told
 parts = Parts()
 processes = Processes(parts, forked, executed, ended, has_arguments=wanted)
 columns = Columns(
@@ -80,6 +80,6 @@ signal__signal_generate, signal__signal_deliver = processes.signal_generate, pro
 
 def __lost__(lost_start: int, lost_end: int) -> None:
     # Of a time whose records cannot be read, it is told where this time begins and where it ends.
-    if lost_start >= told["until"]:
+    if [(lost_start, lost_end)] != told or not lost_end:
         lines.print(lost_start, "(events were lost: lines may be missing or incomplete)")
-    told["until"] = lost_end
+    told[:] = [(lost_start, lost_end)]

@@ -24,10 +24,14 @@ impl Names {
         self.comms.is_empty() && self.symbols.is_empty() && self.dsos.is_empty()
     }
 
-    fn select(&self, sample: &Sample<'_>, context: &Context) -> bool {
+    /// Returns whether the name that a thread has at a time is selected.
+    pub fn select_task(&self, tid: i32, time: u64, context: &Context) -> bool {
         let is_named = |name: &[u8]| self.comms.iter().any(|comm| comm.as_bytes() == name);
-        let of_task = || context.comm(sample.pid_tid().1, sample.time()).is_some_and(|name| is_named(&name));
-        (self.comms.is_empty() || of_task())
+        self.comms.is_empty() || context.comm(tid, time).is_some_and(|name| is_named(&name))
+    }
+
+    fn select(&self, sample: &Sample<'_>, context: &Context) -> bool {
+        self.select_task(sample.pid_tid().1, sample.time(), context)
             && ((self.symbols.is_empty() && self.dsos.is_empty())
                 || any_place(sample, context, |symbol, path| self.select_place(symbol, path)))
     }

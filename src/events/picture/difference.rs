@@ -29,8 +29,6 @@ pub struct StackDifference {
     nodes: Vec<Node>,
     roots: Roots,
     total: Sides<u64>,
-    /// The smallest change with the strongest colour, in percentage points.
-    strongest: f64,
     /// The largest change that chance may make, in percentage points. `None` if the numbers of samples are not known.
     by_chance: Option<f64>,
 }
@@ -75,8 +73,8 @@ impl StackDifference {
     /// Compares two sets of stacks. Shares are those of their event.
     pub fn new(before: &Stacks, after: &Stacks, roots: Roots) -> StackDifference {
         let total = Sides { before: before.total(), after: after.total() };
-        let (tree, nodes, strongest) = (Stacks::default(), Vec::new(), STRONGEST);
-        let mut difference = StackDifference { tree, nodes, roots, total, strongest, by_chance: None };
+        let (tree, nodes) = (Stacks::default(), Vec::new());
+        let mut difference = StackDifference { tree, nodes, roots, total, by_chance: None };
         before.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.before));
         after.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.after));
         difference
@@ -86,8 +84,12 @@ impl StackDifference {
     /// of them. The strongest colour is for three times what it changes a share of a half, so what is chance is pale.
     pub fn of_samples(self, before: u64, after: u64) -> StackDifference {
         let deviation = 50.0 * [before, after].map(|count| 1.0 / count.max(1) as f64).iter().sum::<f64>().sqrt();
-        let by_chance = (3.0 * deviation).min(100.0);
-        StackDifference { strongest: by_chance.max(STRONGEST), by_chance: Some(by_chance), ..self }
+        StackDifference { by_chance: Some((3.0 * deviation).min(100.0)), ..self }
+    }
+
+    /// Returns the smallest change with the strongest colour, in percentage points.
+    fn strongest(&self) -> f64 {
+        self.by_chance.map_or(STRONGEST, |by_chance| by_chance.max(STRONGEST))
     }
 
     /// Returns the largest change that chance may make, in percentage points. `None` if the numbers of samples are not known.
@@ -142,7 +144,7 @@ impl StackDifference {
             let (Sides { before, after }, total) = (node.weight, self.total(node));
             share(after.own, total.after) - share(before.own, total.before)
         });
-        changes.fold(self.strongest, |largest, change| largest.max(change.abs()))
+        changes.fold(self.strongest(), |largest, change| largest.max(change.abs()))
     }
 
     /// Returns the share of the later set that is in stacks which the earlier set does not have, in percent: that of the event
@@ -209,7 +211,7 @@ impl StackDifference {
             lines.push(if node.is_new() { format!("{stack} {own}") } else { format!("{stack} {before} {own}") });
             if !std::mem::replace(&mut is_scaled, true) {
                 // Colours are relative to the largest change of a line. This line says the smallest one and adds no box.
-                lines.push(format!("{stack} {} 0", (width as f64 * self.strongest / 100.0) as u64));
+                lines.push(format!("{stack} {} 0", (width as f64 * self.strongest() / 100.0) as u64));
             }
         });
         lines

@@ -91,6 +91,7 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
     let times = Times { start: start as f64 / width, columns: last.column + 1 - first.column, width };
     let place = format!("translate(0 {below})");
     let picture = axes(&frame, style, &times).set("transform", place).add(boxes).add(key(height - 22.0, most));
+    let title = shown.title();
     let mut document = Document::new()
         .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height + below)))
         .set("width", WIDTH)
@@ -98,12 +99,7 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
         .set("font-family", "Verdana, sans-serif")
         .set("font-size", TEXT_SIZE)
         .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
-        .add(fitted(
-            text(WIDTH / 2.0, 24.0, "middle", &shown.title()),
-            &shown.title(),
-            TITLE_SIZE,
-            WIDTH - 2.0 * RIGHT,
-        ));
+        .add(fitted(text(WIDTH / 2.0, 24.0, "middle", &title), &title, TITLE_SIZE, WIDTH - 2.0 * RIGHT));
     for (at, line) in lines.iter().enumerate() {
         let y = 44.0 + LINE_HEIGHT * at as f64;
         document = document.add(text(WIDTH / 2.0, y, "middle", line).set("fill", "#606060"));

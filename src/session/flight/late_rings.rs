@@ -1,5 +1,6 @@
 //! The rings that begin later than their dump, because the kernel overwrote more of their samples. Readers must not pair a
-//! sample from before the begin of such a ring with a sample from after this begin, or count the time before as complete.
+//! sample from before the begin of such a ring with a sample from after this begin. They must not count the time before it as
+//! complete.
 //!
 //! ```text
 //!   trigger  T             the dump begins at T, or at the first sample before T

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, io, mem};
 
 use perf_prof_events::{
-    event::{Context, EventType, Sample, has_callchain},
+    event::{Context, EventType, Names, Sample, has_callchain},
     picture::{
         perfetto::{KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment},
         timeline::Argument,
@@ -24,6 +24,8 @@ pub struct PerfettoTrace<'a> {
     kinds: Vec<Kind>,
     dating: Dating,
     tasks: SelectedTasks,
+    /// The number of samples of other tasks than the selected ones.
+    left_out: u64,
     /// The time of the first event.
     first: Option<u64>,
 }
@@ -33,7 +35,7 @@ pub struct PerfettoTrace<'a> {
 #[derive(Default)]
 pub struct SelectedTasks {
     pids: Option<Vec<u32>>,
-    comms: Vec<String>,
+    names: Names,
     is_any: bool,
     /// The last switch of each CPU.
     switches: HashMap<u32, LastSwitch>,
@@ -56,9 +58,9 @@ impl SelectedTasks {
         if has_ids {
             input.tasks = TaskSelection::OfSpans;
         }
-        let comms = mem::take(&mut input.names.comms);
-        let is_any = has_ids || !comms.is_empty();
-        SelectedTasks { pids: input.pids.clone(), is_any, comms, switches: HashMap::new() }
+        let names = Names { comms: mem::take(&mut input.names.comms), ..Names::default() };
+        let is_any = has_ids || !names.are_all();
+        SelectedTasks { pids: input.pids.clone(), is_any, names, switches: HashMap::new() }
     }
 
     /// Returns whether tasks were selected.
@@ -69,11 +71,10 @@ impl SelectedTasks {
     /// Returns whether a thread is selected. `context` follows the children of processes, which the trace leaves out.
     fn has(&self, tid: i32, time: u64, context: &Context) -> bool {
         let is_named = |pid: i32| self.pids.as_ref().is_none_or(|pids| pids.contains(&pid.cast_unsigned()));
-        let has_comm = |name: &[u8]| self.comms.iter().any(|comm| comm.as_bytes() == name);
         !self.is_any
             || (context.is_target(tid)
                 && (self.pids.is_none() || context.process(tid).is_some_and(is_named))
-                && (self.comms.is_empty() || context.comm(tid, time).is_some_and(|name| has_comm(&name))))
+                && self.names.select_task(tid, time, context))
     }
 
     /// Returns whether the trace shows a thread on a CPU.
@@ -245,7 +246,14 @@ impl<'a> PerfettoTrace<'a> {
         let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
         let is_switch = |kind: &Kind| matches!(kind, Kind::Known(Known::Switch, _));
         let switches = if kinds.iter().any(is_switch) { Switches::Recorded } else { Switches::None };
-        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends, switches)?, kinds, dating, tasks, first: None })
+        Ok(PerfettoTrace {
+            trace: KernelTrace::new(to, machine, ends, switches)?,
+            kinds,
+            dating,
+            tasks,
+            left_out: 0,
+            first: None,
+        })
     }
 
     /// Writes the comm and the process of a thread, if they are known and were not written before.
@@ -274,8 +282,9 @@ impl PerfettoTrace<'_> {
 
 impl Exporter for PerfettoTrace<'_> {
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
-        let is_selected = self.is_selected(sample, context);
         let of = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
+        let is_selected = self.tasks.has(of.tid, of.time, context);
+        self.left_out += u64::from(!is_selected);
         let is_shown = is_selected || self.tasks.shows(of.cpu, of.tid);
         let place = Place { tid: if is_shown { of.tid } else { 0 }, ..of };
         let Place { time, tid, .. } = place;
@@ -328,8 +337,8 @@ impl Exporter for PerfettoTrace<'_> {
         if is_known { self.trace.moment_of_event(place, moment) } else { self.trace.moment(place, moment) }
     }
 
-    fn is_selected(&self, sample: &Sample<'_>, context: &Context) -> bool {
-        self.tasks.has(sample.task(), sample.time(), context)
+    fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     fn unseen(&self) -> u64 {

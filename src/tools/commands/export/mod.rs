@@ -159,9 +159,9 @@ trait Exporter {
     /// Receives a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
 
-    /// Returns whether the sample is of the selected tasks. Only then it is counted.
-    fn is_selected(&self, _sample: &Sample<'_>, _context: &Context) -> bool {
-        true
+    /// Returns how many of the samples were not of the selected tasks.
+    fn left_out(&self) -> u64 {
+        0
     }
 
     /// Called when events were lost before the next sample.
@@ -400,6 +400,7 @@ fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<Exported>
     })?;
     let status = delivered.status();
     let Exporting { exporter, context, stats, count, failure, .. } = delivered.sink;
+    let count = count - exporter.left_out();
     let partial = Partial::of(&delivered.outcome, &stats, &context, exporter.unseen());
     let written = match failure {
         Some(error) => Err(error),
@@ -423,9 +424,8 @@ impl<E: Exporter> AlwaysEntered for Exporting<E> {}
 impl<E: Exporter> Deliver for Exporting<E> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
-        let sample = Sample { event: of_type, record };
-        self.count += u64::from(self.exporter.is_selected(&sample, &self.context));
-        match self.exporter.sample(event, &sample, &self.context) {
+        self.count += 1;
+        match self.exporter.sample(event, &Sample { event: of_type, record }, &self.context) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 let stop = stop_after(&error);
