@@ -1,6 +1,9 @@
 //! Damaged blocks of a stored index: what can still be read, and that each number of processes reads the same.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use perf_prof_recordings::Recording;
 
@@ -83,6 +86,28 @@ fn counted(path: &Path, script: &Path, jobs: &str) -> (Vec<String>, String) {
     (printed(&output)[0].split(' ').map(str::to_owned).collect(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
+/// A recording of system calls, and the script that counts the read calls.
+struct Recorded {
+    folder: Folder,
+    script: PathBuf,
+    bytes: Vec<u8>,
+    blocks: Vec<(usize, usize)>,
+    /// The number of read calls.
+    all: usize,
+}
+
+impl Recorded {
+    fn new() -> Recorded {
+        needs([Need::Tracefs]);
+        let folder = Folder::new();
+        let path = folder.path("perf.data");
+        record_calls(&path);
+        let script = folder.write("count.py", COUNT.as_bytes());
+        let all = counted(&path, &script, "1").0[0].parse().unwrap();
+        Recorded { script, bytes: fs::read(&path).unwrap(), blocks: blocks(&path), all, folder }
+    }
+}
+
 /// Returns the number of read calls of a damaged recording, which does not depend on the number of processes.
 #[track_caller]
 fn calls_of_damaged(folder: &Folder, script: &Path, bytes: &[u8]) -> usize {
@@ -99,13 +124,7 @@ fn calls_of_damaged(folder: &Folder, script: &Path, bytes: &[u8]) -> usize {
 /// One process read all other blocks, and several processes nothing after the damage.
 #[test]
 fn damage_costs_one_block_with_any_number_of_processes() {
-    needs([Need::Tracefs]);
-    let folder = Folder::new();
-    let path = folder.path("perf.data");
-    record_calls(&path);
-    let script = folder.write("count.py", COUNT.as_bytes());
-    let (bytes, blocks) = (fs::read(&path).unwrap(), blocks(&path));
-    let all: usize = counted(&path, &script, "1").0[0].parse().unwrap();
+    let Recorded { folder, script, bytes, blocks, all } = Recorded::new();
     let count = blocks.len();
     assert!(count > 4, "{blocks:?}");
     // The first block has records about tasks, which are read before the recording is divided.
@@ -121,13 +140,7 @@ fn damage_costs_one_block_with_any_number_of_processes() {
 /// The blocks behind the place were read where the index says, so nothing of them was found.
 #[test]
 fn missing_and_added_bytes_cost_one_block() {
-    needs([Need::Tracefs]);
-    let folder = Folder::new();
-    let path = folder.path("perf.data");
-    record_calls(&path);
-    let script = folder.write("count.py", COUNT.as_bytes());
-    let (bytes, blocks) = (fs::read(&path).unwrap(), blocks(&path));
-    let all: usize = counted(&path, &script, "1").0[0].parse().unwrap();
+    let Recorded { folder, script, bytes, blocks, all } = Recorded::new();
     let (count, (offset, size)) = (blocks.len(), blocks[1]);
     let at = offset + size / 2;
     let without = |missing: usize| [&bytes[..at], &bytes[at + missing..]].concat();
