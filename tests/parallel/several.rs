@@ -53,8 +53,9 @@ def number():
     return 1
 ";
 
-/// Makes the scripts and the recordings `a.data`, `b.data` (with another event) and `c.data`. The recordings contain
-/// the time of day. Otherwise, each would have a warning about a guess.
+/// Makes the scripts and the recordings `a.data`, `b.data` (with another event) and `c.data`. Tasks surely have switches:
+/// an idle CPU may make the event of a wakeup, which then belongs to no task that is recorded. The recordings contain the
+/// time of day. Otherwise, each would have a warning about a guess.
 fn recordings(folder: &Path) {
     needs([Need::Tracefs, Need::Perf]);
     let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.03; done"];
@@ -62,7 +63,7 @@ fn recordings(folder: &Path) {
     for (name, events) in [
         ("a.data", &["sched:sched_switch,sched:sched_wakeup", "-a"][..]),
         ("b.data", &["sched:sched_process_exit,sched:sched_process_fork"]),
-        ("c.data", &["sched:sched_wakeup"]),
+        ("c.data", &["sched:sched_switch"]),
     ] {
         record(&folder.join(name), &[&options, events, &work].concat());
     }
