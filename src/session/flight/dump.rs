@@ -26,9 +26,9 @@ use super::{
 };
 use crate::recorder::{Destination, MadeEvent, OffTimes, RecordingWriter, Subject, Summary};
 
-/// For this many ns, samples after a trigger belong to it: if the event that triggers is kept too, its sample is written right after
-/// that of the trigger.
-const ITSELF: u64 = 100_000;
+/// For this time, samples after a trigger belong to it: if the event that triggers is kept too, its sample is written right
+/// after that of the trigger.
+const ITSELF: Duration = Duration::from_micros(100);
 
 /// The maximum length of a dump after its first trigger, as a multiple of `--after`. Later triggers extend a dump up to
 /// this length.
@@ -97,6 +97,11 @@ pub struct Start<'a> {
     pub now: u64,
 }
 
+/// Returns the time of the last samples that belong to a trigger whose dump continues for `after`.
+pub fn last_time(trigger: &Trigger, after: Duration) -> u64 {
+    trigger.time.saturating_add(after.max(ITSELF).as_nanos() as u64)
+}
+
 impl Dump {
     /// Creates the recording.
     pub fn create(destination: Destination, subject: &Subject<'_>, made: &MadeEvent, start: Start<'_>) -> Result<Dump> {
@@ -134,7 +139,7 @@ impl Dump {
             complete_from: complete.max(from),
             short,
             // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
-            window: from.max(began)..until.saturating_add(ITSELF),
+            window: from.max(began)..until,
             since: Vec::new(),
             pieces: Pieces::default(),
             in_order: None,
@@ -170,7 +175,7 @@ impl Dump {
     pub fn join(&mut self, trigger: &Trigger, after: Duration) {
         self.joined += 1;
         self.add_trigger(trigger);
-        let until = trigger.time.saturating_add(after.as_nanos() as u64).saturating_add(ITSELF);
+        let until = last_time(trigger, after);
         if until > self.window.end {
             let more = Duration::from_nanos(until - self.window.end);
             self.ends = (self.ends + more).min(self.ends_at_latest);

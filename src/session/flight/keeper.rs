@@ -14,7 +14,7 @@ use perf_prof_system::{clock, output, tracefs::Tracefs};
 
 use super::{
     ages::Ages,
-    dump::{Dump, Start},
+    dump::{Dump, Start, last_time},
     folder::DumpFolder,
     measurement::{Measurement, Round},
     pieces::{Copies, LATEST},
@@ -284,7 +284,7 @@ impl<'a> Keeper<'a> {
         let until = match (is_event, self.plan.after.is_zero()) {
             // The requested dump also contains events that happen while the rings are copied.
             (false, true) => u64::MAX,
-            _ => trigger.time.saturating_add(self.plan.after.as_nanos() as u64),
+            _ => last_time(&trigger, self.plan.after),
         };
         // Copy first, because new samples overwrite old samples all the time.
         let copies = capture.copy_overwritten(&[]);
