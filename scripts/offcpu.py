@@ -96,5 +96,5 @@ def sched__sched_switch(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
-    counts["away"] = len(left)
+    counts["away"] = left.open()
     save_flame(whole, args.flame, duration, "no task came back to a CPU", report, table=report.exit)

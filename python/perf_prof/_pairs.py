@@ -17,6 +17,8 @@ class Pairs(States):
 
         __lost__ = pairs.lost
 
+    open() returns how many begins had no end at the end of a recording.
+
     If events of the CPU of a begin are lost, the end may be among them. Then end() returns None and counts it in
     counts["untold"], and its ns in counts["untold ns"]. Losses of other CPUs do not matter, because most tasks stay on their
     CPU. (Sources drop begins at any loss, see docs/decisions.md.)
@@ -25,6 +27,7 @@ class Pairs(States):
     def __init__(self, parts: Parts, counts: Counter[str]) -> None:
         super().__init__(parts)
         self._counts = counts
+        self._open_before = 0
         self.losses = Losses(parts)
         self.begins = self.sets(self._begins)
         self.drops = self.sets(self._drops)
@@ -46,9 +49,17 @@ class Pairs(States):
             return None
         return now - began, what
 
+    def open(self) -> int:
+        """Returns how many begins have no end: those of this recording, and those of the recordings before it."""
+        return self._open_before + len(self)
+
     def lost(self, lost_start: int, lost_end: int) -> None:
         """Notes a loss."""
         self.losses.note(lost_end)
+
+    def _leave_recording(self) -> None:
+        self._open_before += len(self)
+        super()._leave_recording()
 
 
 class Waits(Pairs):

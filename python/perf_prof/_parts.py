@@ -159,7 +159,7 @@ class Parts:
     def _enter_recording(self) -> None:
         # Another recording may be from another machine, with other tasks and another clock.
         for states in self._states:
-            states.clear()
+            states._leave_recording()
         for losses in self._losses:
             losses._clear()
 
@@ -277,11 +277,14 @@ class States(dict["Any", "Any"]):
         """Takes over the states at the end of a part. `known` contains the keys whose states are known. None means all
         keys."""
         if known is None:
-            self.clear()
+            self._leave_recording()
         else:
             for key in known:
                 self.pop(key, None)
         self.update(at_end)
+
+    def _leave_recording(self) -> None:
+        self.clear()
 
 
 class Losses:

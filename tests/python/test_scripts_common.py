@@ -26,6 +26,7 @@ from perf_prof.script import (
     signal_result,
 )
 from perf_prof._folders import Folders
+from perf_prof._parts import enter_recording
 from perf_prof._programs import script_of
 from script_testing import MS, SCRIPTS, SECOND, ScriptTest
 
@@ -70,6 +71,19 @@ class InCommon(unittest.TestCase):
         # A span that begins after the loss is known. It ends only once.
         pairs.begins(40, 1, 1)
         self.assertEqual([pairs.end(45, 1), pairs.end(50, 1)], [(5, None), None])
+
+    def test_pairs_that_are_open_at_the_end_of_each_recording_are_counted(self):
+        parts = Parts()
+        pairs = Pairs(parts, Counter())
+        for key in 1, 2:
+            pairs.begins(10, key, 0)
+        enter_recording()
+        self.assertEqual((pairs.open(), pairs.end(20, 1)), (2, None))
+        pairs.begins(30, 3, 0)
+        of_part = {"split": None, "total": None, "tables": [(None, None)], "steps": []}
+        # A further recording with a pair of its own, and its second part, which ends this pair.
+        parts.merge(of_part | {"states": [states]} for states in [(None, {4: (5, 0, None)}), ({4}, {})])
+        self.assertEqual((pairs.open(), len(pairs)), (3, 0))
 
     def test_steps_behind_a_loss_stay_behind_it_although_it_ends_later(self):
         parts, known = Parts(), []
