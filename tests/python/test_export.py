@@ -156,7 +156,8 @@ class Export(unittest.TestCase):
         if not nap.exists():
             nap.symlink_to(shutil.which("sleep"))
         options = {"cpus": sorted(os.sched_getaffinity(0)), "mmap_pages": "8M", "call_graph": call_graph}
-        pp.record(*EVENTS[:3], "sched:sched_process_exit", output=path, exec=["sh", "-c", WORK.replace("sleep", str(nap))], **options)
+        events = [*EVENTS[:3], "sched:sched_process_fork", "sched:sched_process_exit"]
+        pp.record(*events, output=path, exec=["sh", "-c", WORK.replace("sleep", str(nap))], **options)
         with pp.replay(path) as events:
             rows = [(event._event, event._time, event._cpu, event._tid, event._realtime, event.to_dict()) for event in events]
             self.assertEqual(events.lost, 0)
@@ -174,11 +175,11 @@ class Export(unittest.TestCase):
         exited = {of["prev_pid"] for name, *_, of in rows if name == "sched:sched_switch" and of["prev_state"] & 0x30}
         self.assertLessEqual(set(slept) - {rows[-1][3]}, exited)
         self.assertEqual(set(tables.ended), exited)
-        self.check_selected(path, tables, slept)
+        self.check_selected(path, tables, slept, rows)
         self.assertEqual(tables.realtime, (rows[0][1], rows[0][4]))
         self.assertEqual(tables.system.utsname.release, os.uname().release)
 
-    def check_selected(self, path, tables, slept):
+    def check_selected(self, path, tables, slept, rows):
         """The trace of a process has the times of the trace of all tasks, although switches to it are events of others."""
         for tid in slept[:2]:
             selected = self.tables(path, "-p", str(tid))
@@ -188,6 +189,10 @@ class Export(unittest.TestCase):
             self.assertEqual({row[0] for row in selected.thread_state}, {tid})
             states = lambda tables: [row for row in tables.thread_state if row[0] == tid]
             self.assertEqual(states(selected), states(tables))
+        # The shell has created them.
+        parents = {of["child_pid"]: of["parent_pid"] for name, *_, of in rows if name == "sched:sched_process_fork"}
+        with_children = self.tables(path, "-p", str(parents[slept[0]]))
+        self.assertLessEqual(set(slept), {row[1] for row in with_children.sched})
         # A task gets its name while it is on a CPU. If the kernel did not report the switch to it, its slice begins then.
         by_name = self.tables(path, "-c", "nap-of-the-test")
         self.assertEqual({row[1] for row in by_name.sched} - {0}, set(slept))
@@ -209,6 +214,24 @@ class Export(unittest.TestCase):
         woken = {(fields["pid"], time) for name, time, *_, fields in rows if name == "sched:sched_wakeup"}
         runnable = {(tid, start) for tid, state, start, _ in tables.thread_state if state == "R"}
         self.assertTrue(runnable and runnable <= woken)
+
+    @unittest.skipUnless(perfetto, "perfetto is not installed")
+    def test_a_window_of_time_has_the_tasks_that_are_on_a_cpu_where_it_begins_and_ends(self):
+        path, burn = self.path / "burn.data", "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end: pass"
+        options = {"cpus": sorted(os.sched_getaffinity(0)), "mmap_pages": "8M"}
+        pp.record("sched:sched_switch", output=path, exec=[sys.executable, "-c", burn], **options)
+        # The longest slice that ends with a switch, and the first one after it. Of this program, or of another one.
+        ended = sorted((row for row in self.tables(path).sched if row[1] and not row[4] & 0x8000), key=lambda row: row[2])
+        longest = max(ended, key=lambda row: row[3] - row[2])
+        after = next((row for row in ended if row[:2] == longest[:2] and row[2] >= longest[3]), longest)
+        middle, later = [(start + end) // 2 for _, _, start, end, _ in (longest, after)]
+        for first, last in [(middle, middle + 1000), (middle, max(later, middle + 1000))]:
+            seconds = ",".join(f"{time // 10**9}.{time % 10**9:09}" for time in (first, last))
+            window = self.tables(path, "--time", seconds)
+            shown = [row for row in ended if row[:2] == longest[:2] and row[2] < last and row[3] > first]
+            expected = [(max(start, first), min(end, last)) for _, _, start, end, _ in shown]
+            self.assertEqual([row[2:4] for row in window.sched if row[:2] == longest[:2]], expected)
+            self.assertIn(longest[1], window.threads)
 
     def first_of(self, switches):
         """Returns the first switch of each CPU. Perfetto does not know when the task that leaves the CPU got it, so it

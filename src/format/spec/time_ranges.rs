@@ -89,6 +89,11 @@ impl std::str::FromStr for TimeRanges {
 }
 
 impl TimeRanges {
+    /// Returns the range from one ns of the recording's clock to another.
+    pub fn of_clock(first: u64, last: u64) -> TimeRanges {
+        TimeRanges(vec![TimeRange::Times(first, last)])
+    }
+
     /// Returns whether a range is given in times of day.
     pub fn has_times_of_day(&self) -> bool {
         self.0.iter().any(|range| matches!(range, TimeRange::OfDay(..)))

@@ -223,10 +223,14 @@ impl ChosenRecording {
         Ok(())
     }
 
-    /// Finds when the recording starts and ends, even if its records have to be unpacked for this.
-    pub fn find_times(&mut self) -> Result<()> {
-        self.recording.times()?;
-        Ok(())
+    /// Returns the selected ranges of time, in the recording's clock. The result is empty if no range was selected.
+    pub fn selected_times(&mut self) -> Result<&[(u64, u64)]> {
+        Ok(&self.prepared()?.selection.times)
+    }
+
+    /// Returns the times of the first and the last sample, even if the records have to be unpacked for this.
+    pub fn times(&mut self) -> Result<Option<(u64, u64)>> {
+        Ok(self.recording.times()?)
     }
 
     /// Like [`ChosenRecording::find_time_of_day`], but returns false instead of failing.

@@ -43,7 +43,7 @@ pub fn deliver<R: Receiver>(
         match facts {
             TimeFacts::None => {}
             TimeFacts::TimeOfDay => recording.find_time_of_day()?,
-            TimeFacts::Length => recording.find_times()?,
+            TimeFacts::Length => drop(recording.times()?),
         }
     }
     let delivered = chosen.arm()?.deliver(held, receive)?;

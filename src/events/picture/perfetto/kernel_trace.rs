@@ -69,6 +69,8 @@ pub struct KernelTrace<'a, W> {
 pub enum Switches {
     /// It has, so a task that is seen where none switched to it shows that some are missing.
     Recorded,
+    /// It has those that are events of some tasks.
+    OfSome,
     /// It has none, so Perfetto must show no task as running.
     None,
 }
@@ -221,6 +223,22 @@ impl<'a, W: Write> KernelTrace<'a, W> {
                 }
             }
         }
+    }
+
+    /// Notes that the trace leaves out what follows `time`: ends the times of the running tasks on their CPUs. If the recording
+    /// has the switches of some tasks only, each time ends with the last event of its task, because no more is known.
+    pub fn leave_cpus(&mut self, time: u64) -> io::Result<()> {
+        let mut cpus: Vec<u32> = self.cpus.keys().copied().collect();
+        cpus.sort_unstable();
+        for cpu in cpus {
+            let running = self.cpus.get_mut(&cpu).and_then(|of_cpu| of_cpu.running.take());
+            if let Some((prev, last)) = running.filter(|(prev, _)| prev.tid != 0) {
+                let time = if self.switches == Switches::Recorded { time } else { last };
+                let place = Place { cpu, time, tid: prev.tid };
+                self.push(place, KernelEvent::Switch { prev, state: UNKNOWN_STATE, next: Task::idle() })?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether the trace says which thread this is.
@@ -424,6 +442,21 @@ mod tests {
         });
         let expected = [(1, "7 1 8"), (4, "waking 7"), (4, "8 32768 0"), (9, "0 0 7"), (9, "7 1 0")];
         assert_eq!(events(&packets), [(owned(&expected), true)]);
+    }
+
+    #[test]
+    fn the_tasks_on_the_cpus_leave_them_where_a_window_ends() {
+        let packets = written(ThreadEnds::Freed, |trace| {
+            trace.event(at(0, 1, 0), switch(0, 0, 7)).unwrap();
+            trace.event(at(1, 3, 0), switch(0, 0, 8)).unwrap();
+            trace.event(at(1, 4, 8), switch(8, 1, 0)).unwrap();
+            trace.leave_cpus(6).unwrap();
+            // In the next window, other tasks are there.
+            trace.event(at(0, 9, 0), switch(0, 0, 8)).unwrap();
+            assert_eq!(trace.unseen(), 0);
+        });
+        let expected = [&[(1, "0 0 7"), (6, "7 32768 0"), (9, "0 0 8")][..], &[(3, "0 0 8"), (4, "8 1 0")]];
+        assert_eq!(events(&packets), expected.map(|of_cpu| (owned(of_cpu), false)));
     }
 
     #[test]

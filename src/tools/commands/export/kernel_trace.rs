@@ -1,21 +1,23 @@
 //! A trace for Perfetto. Perfetto fills tables from events of the scheduler, of tasks and of CPU counters. All other
 //! events are instants on the tracks of their threads.
 
-use std::{collections::HashMap, io, mem};
+use std::{collections::VecDeque, io};
 
 use perf_prof_events::{
-    event::{Context, EventType, Names, Sample, has_callchain},
+    event::{Context, EventType, Sample, has_callchain},
     picture::{
         perfetto::{KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment},
         timeline::Argument,
     },
 };
-use perf_prof_format::{tracefs::Field, value::Value};
-use perf_prof_session::plan::{Input, TaskSelection};
+use perf_prof_format::value::Value;
 
 use super::{
     Destination, Exporter, Partial,
+    known_events::{Kind, Known},
     rows::{Datum, Row, functions, text, values},
+    selected_tasks::SelectedTasks,
+    windows::Window,
 };
 
 /// A trace that is being written, and the kind of each event in it.
@@ -24,97 +26,24 @@ pub struct PerfettoTrace<'a> {
     kinds: Vec<Kind>,
     dating: Dating,
     tasks: SelectedTasks,
+    /// The windows of time that begin later than the events so far.
+    windows: VecDeque<Window>,
+    /// The last window that has begun.
+    window: Option<Window>,
     /// The number of samples of other tasks than the selected ones.
     left_out: u64,
     /// The time of the first event.
     first: Option<u64>,
 }
 
-/// The tasks that the user selected. The trace shows only these. Switches to them, and what wakes them, are events of other
-/// tasks. So the samples of all tasks are read.
-#[derive(Default)]
-pub struct SelectedTasks {
-    pids: Option<Vec<u32>>,
-    names: Names,
-    is_any: bool,
-    /// The last switch of each CPU.
-    switches: HashMap<u32, LastSwitch>,
-}
-
-/// The last switch of a CPU.
-struct LastSwitch {
-    /// The task that came to the CPU.
-    task: Task,
-    time: u64,
-    /// Whether the trace has the switch. A task may be selected only later: its name changes, or its first own event tells its
-    /// cgroup.
-    is_written: bool,
-}
-
-impl SelectedTasks {
-    /// Returns the selected tasks, and lets `input` read the samples of all tasks.
-    pub fn of(input: &mut Input) -> SelectedTasks {
-        let has_ids = input.pids.is_some() || input.tids.is_some() || !input.cgroups.is_empty();
-        if has_ids {
-            input.tasks = TaskSelection::OfSpans;
-        }
-        let names = Names { comms: mem::take(&mut input.names.comms), ..Names::default() };
-        let is_any = has_ids || !names.are_all();
-        SelectedTasks { pids: input.pids.clone(), is_any, names, switches: HashMap::new() }
-    }
-
-    /// Returns whether tasks were selected.
-    pub fn is_any(&self) -> bool {
-        self.is_any
-    }
-
-    /// Returns whether a thread is selected. `context` follows the children of processes, which the trace leaves out.
-    fn has(&self, tid: i32, time: u64, context: &Context) -> bool {
-        let is_named = |pid: i32| self.pids.as_ref().is_none_or(|pids| pids.contains(&pid.cast_unsigned()));
-        !self.is_any
-            || (context.is_target(tid)
-                && (self.pids.is_none() || context.process(tid).is_some_and(is_named))
-                && self.names.select_task(tid, time, context))
-    }
-
-    /// Returns whether the trace shows a thread on a CPU.
-    fn shows(&self, cpu: u32, tid: i32) -> bool {
-        self.switches.get(&cpu).is_some_and(|last| last.is_written && last.task.tid == tid)
-    }
-
-    /// Returns the switch to the selected thread `tid`, which is on the CPU, if the trace does not have it yet.
-    fn earlier_switch(&mut self, cpu: u32, tid: i32) -> Option<(u64, KernelEvent)> {
-        let last = self.switches.get_mut(&cpu).filter(|last| !last.is_written && last.task.tid == tid)?;
-        last.is_written = true;
-        Some((last.time, KernelEvent::Switch { prev: Task::idle(), state: 0, next: last.task.clone() }))
-    }
-
-    /// Returns an event as it concerns the selected tasks: instead of other tasks, the idle task is on the CPU. Returns `None`
-    /// if it does not concern them.
-    fn narrowed(&mut self, event: KernelEvent, of: Place, context: &Context) -> Option<KernelEvent> {
-        if let KernelEvent::Switch { prev, state, next } = event {
-            let has = |tid: i32| self.has(tid, of.time, context);
-            let (has_prev, has_next) = (self.shows(of.cpu, prev.tid) || has(prev.tid), has(next.tid));
-            let last = LastSwitch { task: next.clone(), time: of.time, is_written: has_next };
-            let before = self.switches.insert(of.cpu, last);
-            // The switch away from a task that the trace shows was not seen.
-            let is_unseen = before.is_some_and(|before| before.is_written && before.task.tid != prev.tid);
-            let (prev, state) = if has_prev { (prev, state) } else { (Task::idle(), 0) };
-            let next = if has_next { next } else { Task::idle() };
-            return (has_prev || has_next || is_unseen).then_some(KernelEvent::Switch { prev, state, next });
-        }
-        let has = |tid: i32| self.has(tid, of.time, context);
-        match event {
-            KernelEvent::Switch { .. } => None,
-            KernelEvent::Waking(ref task, _)
-            | KernelEvent::Wakeup(ref task, _)
-            | KernelEvent::WakeupNew(ref task, _)
-            | KernelEvent::NewTask { ref task, .. }
-            | KernelEvent::Rename { ref task, .. } => has(task.tid).then_some(event),
-            KernelEvent::Free(_) => Some(event),
-            KernelEvent::Frequency { .. } | KernelEvent::Idle { .. } => has(of.tid).then_some(event),
-        }
-    }
+/// What a trace shows of a recording.
+pub struct Scope {
+    /// The tasks that the user selected.
+    pub tasks: SelectedTasks,
+    /// The times that the user selected; empty for all.
+    pub windows: Vec<Window>,
+    /// Whether the recording has only the events of some tasks.
+    pub of_some_tasks: bool,
 }
 
 /// Whether the time of day is still to be written into the trace.
@@ -126,118 +55,13 @@ pub enum Dating {
     None,
 }
 
-/// An event that fills a table, with its fields in the order of [`KNOWN`], or another event.
-enum Kind {
-    Known(Known, Vec<Field>),
-    Other,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Switch,
-    /// A task becomes runnable.
-    Waking,
-    Wakeup,
-    WakeupNew,
-    Free,
-    NewTask,
-    Rename,
-    Frequency,
-    Idle,
-}
-
-const TASK: &[&str] = &["comm", "pid", "prio"];
-const WAKEUP: &[&str] = &["comm", "pid", "prio", "target_cpu"];
-
-/// For each event that fills a table: the name, the kind, and the names of the fields.
-const KNOWN: [(&str, Known, &[&str]); 9] = [
-    (
-        "sched:sched_switch",
-        Known::Switch,
-        &["prev_comm", "prev_pid", "prev_prio", "next_comm", "next_pid", "next_prio", "prev_state"],
-    ),
-    ("sched:sched_waking", Known::Waking, WAKEUP),
-    ("sched:sched_wakeup", Known::Wakeup, WAKEUP),
-    ("sched:sched_wakeup_new", Known::WakeupNew, WAKEUP),
-    ("sched:sched_process_free", Known::Free, TASK),
-    ("task:task_newtask", Known::NewTask, &["comm", "pid", "clone_flags"]),
-    ("task:task_rename", Known::Rename, &["newcomm", "pid", "oldcomm"]),
-    ("power:cpu_frequency", Known::Frequency, &["cpu_id", "state"]),
-    ("power:cpu_idle", Known::Idle, &["cpu_id", "state"]),
-];
-
-impl Kind {
-    fn of(event: &EventType, all: &[String]) -> Kind {
-        let name = event.real_name();
-        let Some((_, known, fields)) = KNOWN.iter().find(|(of, ..)| *of == name) else { return Kind::Other };
-        let has = |name: &str| all.iter().any(|of| of == name);
-        // In Perfetto, a task is runnable from `sched_waking` or `task_newtask` on. If these events were not recorded,
-        // the later events of the same wakeup replace them.
-        let known = match known {
-            Known::Wakeup if !has("sched:sched_waking") => Known::Waking,
-            Known::WakeupNew if !has("task:task_newtask") => Known::Waking,
-            known => *known,
-        };
-        let format = event.format.tracepoint();
-        let fields: Option<Vec<Field>> =
-            fields.iter().map(|name| format.and_then(|format| format.field(name)).cloned()).collect();
-        fields.map_or(Kind::Other, |fields| Kind::Known(known, fields))
-    }
-}
-
-/// The fields of an event, and the record that contains their values.
-struct Values<'a> {
-    fields: &'a [Field],
-    raw: &'a [u8],
-}
-
-impl Values<'_> {
-    fn text(&self, at: usize) -> String {
-        match self.fields.get(at).and_then(|field| field.value(self.raw)) {
-            Some(Value::Str(text)) => String::from_utf8_lossy(text).into_owned(),
-            _ => String::new(),
-        }
-    }
-
-    fn number(&self, at: usize) -> i64 {
-        match self.fields.get(at).and_then(|field| field.value(self.raw)) {
-            Some(Value::Int(number)) => number,
-            Some(Value::Uint(number)) => number as i64,
-            _ => 0,
-        }
-    }
-
-    /// Returns a task. `at` is the index of the field with its comm. The next two fields are its tid and its priority.
-    fn task(&self, at: usize) -> Task {
-        Task { comm: self.text(at), tid: self.number(at + 1) as i32, prio: self.number(at + 2) as i32 }
-    }
-
-    fn event(&self, known: Known) -> KernelEvent {
-        let (cpu, state) = (self.number(0) as u32, self.number(1) as u32);
-        match known {
-            Known::Switch => KernelEvent::Switch { prev: self.task(0), next: self.task(3), state: self.number(6) },
-            Known::Waking => KernelEvent::Waking(self.task(0), self.number(3) as i32),
-            Known::Wakeup => KernelEvent::Wakeup(self.task(0), self.number(3) as i32),
-            Known::WakeupNew => KernelEvent::WakeupNew(self.task(0), self.number(3) as i32),
-            Known::Free => KernelEvent::Free(self.task(0)),
-            Known::NewTask => {
-                let task = Task { prio: 0, ..self.task(0) };
-                KernelEvent::NewTask { task, clone_flags: self.number(2) as u64 }
-            }
-            Known::Rename => KernelEvent::Rename { task: Task { prio: 0, ..self.task(0) }, old: self.text(2) },
-            Known::Frequency => KernelEvent::Frequency { cpu, khz: state },
-            Known::Idle => KernelEvent::Idle { cpu, state },
-        }
-    }
-}
-
 impl<'a> PerfettoTrace<'a> {
     /// Writes the start of the trace.
     pub fn new(
         types: &[EventType],
         machine: Machine,
         dating: Dating,
-        tasks: SelectedTasks,
+        scope: Scope,
         to: &'a mut Destination,
     ) -> io::Result<PerfettoTrace<'a>> {
         let names: Vec<String> = types.iter().map(EventType::real_name).collect();
@@ -245,12 +69,19 @@ impl<'a> PerfettoTrace<'a> {
         let is_free = |kind: &Kind| matches!(kind, Kind::Known(Known::Free, _));
         let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
         let is_switch = |kind: &Kind| matches!(kind, Kind::Known(Known::Switch, _));
-        let switches = if kinds.iter().any(is_switch) { Switches::Recorded } else { Switches::None };
+        let Scope { tasks, windows, of_some_tasks } = scope;
+        let switches = match kinds.iter().any(is_switch) {
+            true if of_some_tasks => Switches::OfSome,
+            true => Switches::Recorded,
+            false => Switches::None,
+        };
         Ok(PerfettoTrace {
             trace: KernelTrace::new(to, machine, ends, switches)?,
             kinds,
             dating,
             tasks,
+            windows: windows.into(),
+            window: None,
             left_out: 0,
             first: None,
         })
@@ -268,6 +99,43 @@ impl<'a> PerfettoTrace<'a> {
 }
 
 impl PerfettoTrace<'_> {
+    /// Notes that the trace has an event at `time`. Writes the time of day with the first one.
+    fn begin(&mut self, time: u64, context: &Context) -> io::Result<()> {
+        self.first.get_or_insert(time);
+        match context.realtime(time).filter(|_| self.dating == Dating::Known) {
+            Some(realtime) => {
+                self.dating = Dating::None;
+                self.trace.date(time, realtime as u64)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the windows up to `time`: the tasks that were on the CPUs before a window begins are there from its begin on.
+    fn begin_windows(&mut self, time: u64, context: &Context) -> io::Result<()> {
+        while self.windows.front().is_some_and(|window| window.first <= time) {
+            self.end_window()?;
+            let Some(window) = self.windows.pop_front() else { break };
+            for (&cpu, task) in &window.running {
+                let place = Place { cpu, time: window.first, tid: 0 };
+                let switch = KernelEvent::Switch { prev: Task::idle(), state: 0, next: task.clone() };
+                if let Some(switch) = self.tasks.narrowed(switch, place, context) {
+                    self.begin(window.first, context)?;
+                    self.known_event(switch, place, context)?;
+                }
+            }
+            self.window = Some(window);
+        }
+        Ok(())
+    }
+
+    /// Ends the last window that has begun: no task is on a CPU any longer.
+    fn end_window(&mut self) -> io::Result<()> {
+        let Some(end) = self.window.take().and_then(|window| window.end) else { return Ok(()) };
+        self.tasks.leave_window();
+        self.trace.leave_cpus(end)
+    }
+
     /// Writes an event that fills a table, if it concerns the selected tasks.
     fn known_event(&mut self, event: KernelEvent, place: Place, context: &Context) -> io::Result<()> {
         let task = match &event {
@@ -282,6 +150,7 @@ impl PerfettoTrace<'_> {
 
 impl Exporter for PerfettoTrace<'_> {
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        self.begin_windows(sample.time(), context)?;
         let of = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
         let is_selected = self.tasks.has(of.tid, of.time, context);
         self.left_out += u64::from(!is_selected);
@@ -291,23 +160,12 @@ impl Exporter for PerfettoTrace<'_> {
         if is_selected && let Some((time, switch)) = self.tasks.earlier_switch(of.cpu, of.tid) {
             self.known_event(switch, Place { time, tid: 0, ..of }, context)?;
         }
-        let known = match self.kinds.get(event) {
-            Some(Kind::Known(known, fields)) => {
-                let known = Values { fields, raw: sample.raw() }.event(*known);
-                if self.tasks.is_any() { self.tasks.narrowed(known, of, context) } else { Some(known) }
-            }
-            _ => None,
-        };
+        let known = self.kinds.get(event).and_then(|kind| kind.event(sample));
+        let known = known.and_then(|known| self.tasks.narrowed(known, of, context));
         if known.is_none() && !is_selected {
             return Ok(());
         }
-        self.first.get_or_insert(time);
-        if self.dating == Dating::Known
-            && let Some(realtime) = context.realtime(time)
-        {
-            self.dating = Dating::None;
-            self.trace.date(time, realtime as u64)?;
-        }
+        self.begin(time, context)?;
         // If the thread of the event has exited, the sample contains the pid -1.
         self.thread(tid, Some(sample.pid_tid().0), time, context)?;
         let is_known = matches!(self.kinds.get(event), Some(Kind::Known(..)));
@@ -349,7 +207,9 @@ impl Exporter for PerfettoTrace<'_> {
         self.trace.lost();
     }
 
-    fn finish(mut self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
+    fn finish(mut self, context: &Context, partial: Option<&Partial>) -> io::Result<()> {
+        self.begin_windows(u64::MAX, context)?;
+        self.end_window()?;
         if let Some(partial) = partial {
             self.trace.partial(&partial.text(), self.first.unwrap_or(0))?;
         }

@@ -5,8 +5,11 @@ mod arrow_file;
 mod column_file;
 mod firefox;
 mod kernel_trace;
+mod known_events;
 mod pprof_file;
 mod rows;
+mod selected_tasks;
+mod windows;
 
 use std::{
     collections::HashMap,
@@ -43,9 +46,10 @@ use self::{
     arrow_file::ArrowFile,
     column_file::{ColumnFile, Parquet},
     firefox::FirefoxProfile,
-    kernel_trace::{Dating, PerfettoTrace, SelectedTasks},
+    kernel_trace::{Dating, PerfettoTrace, Scope},
     pprof_file::PprofFile,
     rows::{CsvTable, JsonRows},
+    selected_tasks::SelectedTasks,
 };
 use super::{header::clock, period::PeriodUnit, pprof, script_text::names};
 use crate::output::stop_after;
@@ -273,12 +277,20 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         chosen.find_time_of_day()?;
     }
     let dating = dating(plan.form, &mut chosen)?;
+    let windows = match plan.form {
+        Form::Perfetto => match windows::find(&input, &mut chosen)? {
+            Ok(windows) => windows,
+            Err(status) => return Ok(status),
+        },
+        _ => Vec::new(),
+    };
     let recording = chosen.recording();
     let of_some_tasks = recording.events.iter().any(|event| recording.is_of_some_tasks(event));
     let of = Extent { selects_tasks: tasks.is_any(), of_some_tasks };
+    let scope = Scope { tasks, windows, of_some_tasks };
     let failed = || format!("cannot write {}", plan.output);
     let mut to = Destination::open(&plan.output).with_context(failed)?;
-    let Exported { status, count, partial, written } = write(plan, chosen, Found { columns, dating, tasks }, &mut to)?;
+    let Exported { status, count, partial, written } = write(plan, chosen, Found { columns, dating, scope }, &mut to)?;
     match written.and_then(|()| to.finish()) {
         // A closed pipe on stdout is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
@@ -294,12 +306,12 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
 struct Found {
     columns: Plan,
     dating: Dating,
-    tasks: SelectedTasks,
+    scope: Scope,
 }
 
 /// Writes the events in the format of the plan.
 fn write(plan: &ExportPlan, chosen: ChosenRecording, found: Found, to: &mut Destination) -> Result<Exported> {
-    let Found { columns, dating, tasks } = found;
+    let Found { columns, dating, scope } = found;
     let (metadata, machine) = (metadata(chosen.recording()), machine(chosen.recording()));
     let (types, budget) = (chosen.selected().types.clone(), chosen.recording().budget().clone());
     let failed = || format!("cannot write {}", plan.output);
@@ -322,7 +334,7 @@ fn write(plan: &ExportPlan, chosen: ChosenRecording, found: Found, to: &mut Dest
             export(chosen, table)
         }
         Form::Perfetto => {
-            let trace = PerfettoTrace::new(&types, machine, dating, tasks, to).with_context(failed)?;
+            let trace = PerfettoTrace::new(&types, machine, dating, scope, to).with_context(failed)?;
             export(chosen, trace)
         }
         Form::Firefox => {
