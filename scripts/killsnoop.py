@@ -26,10 +26,10 @@ To replay a recording in two processes:
 """
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from perf_prof import Parts, PerfEvent, stats
-from perf_prof.script import Columns, Lines, Options, Programs, Senders, clock, signal_name
+from perf_prof import Parts, PerfEvent
+from perf_prof.script import Columns, Lines, Options, Programs, Senders, clock, say_missing, signal_name
 
 options = Options(__doc__, json=True)
 options.add_argument("--failed", action="store_true", help="only calls that fail")
@@ -91,5 +91,4 @@ signal__signal_generate = (lambda event: None) if args.failed else senders.sends
 
 
 def __exit__() -> None:
-    if untold := cast(Any, stats())["events"].get("syscall", {}).get("dropped"):
-        columns.note(f"calls that are not shown, because events were lost during them: {untold}")
+    say_missing(columns)

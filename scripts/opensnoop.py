@@ -24,8 +24,8 @@ import os
 from collections import Counter
 from typing import Any
 
-from perf_prof import PerfEvent, print, stats
-from perf_prof.script import Columns, Lines, Options, Paths, clock
+from perf_prof import PerfEvent, print
+from perf_prof.script import Columns, Lines, Options, Paths, clock, say_missing
 
 options = Options(__doc__, json=True)
 options.add_argument("--failed", action="store_true", help="only calls that fail")
@@ -83,6 +83,4 @@ def __exit__() -> None:
     if relative := counts["relative"]:
         compared = ", compared with --name as they are" if args.name else ", shown as they are"
         columns.note(f"relative paths whose folder is not known{compared}: {relative}")
-    events: dict[str, Any] = stats().get("events", {})
-    if untold := events.get("syscall", {}).get("dropped"):
-        columns.note(f"calls that are not shown, because events were lost during them: {untold}")
+    say_missing(columns)
