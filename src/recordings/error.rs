@@ -115,6 +115,13 @@ pub(crate) fn unfinished_pipe(name: &str) -> String {
     format!("{name} was not finished: its recorder did not exit normally, or its last records are missing; {RENEW}")
 }
 
+/// Returns the warning about a file with another recording behind the first one, which begins at the byte `at`.
+pub(crate) fn another_behind(name: &str, at: u64) -> String {
+    format!(
+        "{name} has another recording at byte {at}, which is not read: split the file there, and give --input for each"
+    )
+}
+
 /// Returns the warning about a recording without the list of features that follows the records.
 pub(crate) fn missing_end(name: &str) -> String {
     format!("{name} is cut off: what follows its records is missing, such as build ids; {RENEW}")

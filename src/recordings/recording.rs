@@ -18,7 +18,7 @@ use perf_prof_format::{
 use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
-    error::{PerfDataError, cut_off, unfinished_pipe, wrong_types},
+    error::{PerfDataError, another_behind, cut_off, unfinished_pipe, wrong_types},
     format::{
         attr::{Attr, AttrFlag},
         bytes::ByteOrder,
@@ -33,6 +33,7 @@ use super::{
         tracing_data::TracingData,
     },
     index::{
+        appended,
         blocks::{self, BlockIndex, IndexInput, Indexed},
         compressed, moved,
         side_band::ROOM,
@@ -203,20 +204,19 @@ impl Recording {
         let io = |error| PerfDataError::io(name, error);
         let FileFeatures { mut features, is_finished } =
             FileFeatures::read(&*input, &described_within, &header, &mut warnings)?;
-        let mut blocks = StoredIndex::default();
+        let (mut blocks, mut appended) = (StoredIndex::default(), None);
         let ending = if header.data.size == 0 { Ending::Killed } else { Ending::Finished };
         if ending == Ending::Killed {
             // The recorder never wrote the size of the records. All bytes after the header are records.
             header.data.size = size.saturating_sub(header.data.offset);
         } else {
-            blocks = StoredIndex::read(&*input, header.order, &described_within).map_err(io)?;
+            (blocks, appended) = appended::index(&*input, &header, &described_within).map_err(io)?;
+            warnings.extend(appended.map(|at| another_behind(name, at)));
             // The index has a checksum, and the times of all samples.
             features.sample_time = blocks.sampled().or(features.sample_time);
         }
         let is_cut_off = header.data.offset.saturating_add(header.data.size) > size;
-        if is_cut_off {
-            warnings.push(cut_off(name, header.data.size));
-        }
+        warnings.extend(is_cut_off.then(|| cut_off(name, header.data.size)));
         let moved = moved::distance(&*input, &header, &blocks).map_err(io)?;
         let FileHeader { order, attrs, data, .. } = header;
         let records = || RecordReader::new(name, order, Box::new(FileFeed::new(input.clone(), data)));
@@ -237,7 +237,7 @@ impl Recording {
         if let Data::Parts(parts) = &mut recording.data {
             parts.iter_mut().try_for_each(|part| part.follow(moved, order, &recording.layouts))?;
         }
-        Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ending, ..recording })
+        Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off || appended.is_some(), ending, ..recording })
     }
 
     /// Opens a recording that comes through a pipe, and reads the records at its start that describe it.

@@ -137,6 +137,28 @@ fn damage_costs_one_block_with_any_number_of_processes() {
     }
 }
 
+/// The end of the file is that of the last recording: with its index and its times, the first one had wrong rates.
+#[test]
+fn of_recordings_in_one_file_the_first_is_read_with_its_own_times_and_is_partial() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let names = ["plain", "packed"].map(|name| folder.path(&format!("{name}.data")));
+    record_calls(&names[0]);
+    record_here(&names[1], &["-z", "-e", "raw_syscalls:*", "--", "sleep", "0.2"]);
+    let facts = "import perf_prof\ncount = 0\ndef __sample__(event):\n    global count, end\n    count += 1\n    \
+                 end = perf_prof.recording()['end']\ndef __exit__(): print(count, end, perf_prof.stats()['partial'])\n";
+    let script = folder.write("facts.py", facts.as_bytes());
+    for [first, second] in [[0, 1], [1, 0], [0, 0]].map(|pair| pair.map(|at| &names[at])) {
+        let (alone, said) = counted(first, &script, "1");
+        assert!(alone[2] == "False" && !said.contains("warning"), "{alone:?}{said}");
+        let both = folder.write("both.data", &[first, second].map(|path| fs::read(path).unwrap()).concat());
+        let (of_both, said) = counted(&both, &script, "1");
+        assert_eq!(of_both, [&*alone[0], &*alone[1], "True"]);
+        let place = format!("both.data has another recording at byte {}", fs::metadata(first).unwrap().len());
+        assert_eq!(said.matches(&place).count(), 1, "{said}");
+    }
+}
+
 /// The blocks behind the place were read where the index says, so nothing of them was found.
 #[test]
 fn missing_and_added_bytes_cost_one_block() {

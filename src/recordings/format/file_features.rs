@@ -43,6 +43,8 @@ impl FileFeatures {
             *warnings = vec![moved_end(name)];
             features = Features::read(input, limit, known, warnings)?;
         }
+        // If one section is not what it should be, another one may have the wrong bytes too. Only wrong times would not be noticed.
+        features.sample_time = features.sample_time.filter(|(first, last)| warnings.is_empty() && first <= last);
         if !is_finished {
             warnings.push(format!(
                 "{name} was not finished: the recorder did not exit normally. The records can still be read{}",

@@ -9,7 +9,7 @@ use super::{
 use crate::{error::PerfDataError, input::random_access::Input, limits::MemoryLimit};
 
 /// The size in bytes of `struct perf_file_header`. `PIPE_HEADER` is the size of `struct perf_pipe_file_header`.
-const FILE_HEADER: u64 = 104;
+pub(crate) const FILE_HEADER: u64 = 104;
 pub(crate) const PIPE_HEADER: u64 = 16;
 
 /// The magic of perf before version 3.3 (`__perf_magic1` in `tools/perf/util/header.c`). Apart from the magic, the
