@@ -50,9 +50,8 @@ pub struct Dump {
     pub joined: u64,
     /// The dump contains all samples since this time.
     complete_from: u64,
-    /// If the rings held less than the wanted time before the trigger: this time (`None` for all time), and the size of the
-    /// largest such ring.
-    short: Option<(Option<Duration>, u64)>,
+    /// What is known about the rings if they held less than the wanted time before the trigger.
+    short: Option<Short>,
     /// Samples at these times are written.
     window: Range<u64>,
     /// For each ring, the position up to which it was copied.
@@ -77,6 +76,26 @@ pub struct Dump {
     failure_is_told: bool,
 }
 
+/// Where a dump ended, and the next one begins if no time before the trigger is asked for.
+#[derive(Default)]
+pub struct Continued {
+    /// For each ring, the position up to which it was copied.
+    pub written: Vec<Written>,
+    /// The time up to which the rings were copied.
+    pub at: u64,
+}
+
+/// What is known about rings that held less than the wanted time.
+#[derive(Clone, Copy)]
+struct Short {
+    /// The wanted time before the trigger; `None` for all time.
+    before: Option<Duration>,
+    /// The bytes in the largest ring that held less.
+    bytes: u64,
+    /// When the rings were copied.
+    copied: u64,
+}
+
 /// What a new dump needs in addition to the description of the recording.
 pub struct Start<'a> {
     /// The place of the dump.
@@ -89,6 +108,8 @@ pub struct Start<'a> {
     pub began: u64,
     /// How much of the time before the trigger the dump contains; `None` for all.
     pub before: Option<Duration>,
+    /// If it is `None`: the time at which the copies begin, if a dump before this one has what the rings held earlier.
+    pub continued: u64,
     /// The time after which no sample is written.
     pub until: u64,
     /// How long the dump continues after the trigger.
@@ -105,7 +126,7 @@ pub fn last_time(trigger: &Trigger, after: Duration) -> u64 {
 impl Dump {
     /// Creates the recording.
     pub fn create(destination: Destination, subject: &Subject<'_>, made: &MadeEvent, start: Start<'_>) -> Result<Dump> {
-        let Start { path, trigger, copies, began, before, until, after, now } = start;
+        let Start { path, trigger, copies, began, before, continued, until, after, now } = start;
         let capture = subject.capture;
         let mut writer = RecordingWriter::create(destination, subject)?;
         let layout = capture.layout(0);
@@ -118,14 +139,15 @@ impl Dump {
             None => Vec::new(),
         };
         writer.list_rings(capture);
-        let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
+        let from = before.map_or(continued, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
         let times = DumpTimes { began, from, trigger: trigger.time, now };
         let first = |copied: &CopiedRing| FirstCopy::new(copied, now, |record| layout.time(record));
         let first: Vec<FirstCopy> = copies.iter().map(first).collect();
         let complete = first.iter().map(|copy| copy.complete_from(&times)).max().unwrap_or(began);
         let late = late_rings(&first, &times);
         let is_short = |copy: &&FirstCopy| copy.overwritten != 0 && copy.complete_from(&times) > from;
-        let short = first.iter().filter(is_short).map(|copy| copy.bytes).max().map(|bytes| (before, bytes));
+        let short = first.iter().filter(is_short).map(|copy| copy.bytes).max();
+        let short = short.map(|bytes| Short { before, bytes, copied: now });
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
         Ok(Dump {
             writer,
@@ -139,7 +161,8 @@ impl Dump {
             complete_from: complete.max(from),
             short,
             // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
-            window: from.max(began)..until,
+            // A ring may be copied between the time of a sample and its writing. So only positions tell what a dump continues.
+            window: before.map_or(0, |_| from).max(began)..until,
             since: Vec::new(),
             pieces: Pieces::default(),
             in_order: None,
@@ -211,6 +234,11 @@ impl Dump {
             self.since[ring] = copied.until;
         }
         self.pieces.take(copies, which, Instant::now());
+    }
+
+    /// Returns for each ring the position up to which it was copied.
+    pub fn written(&self) -> &[Written] {
+        &self.since
     }
 
     /// Returns how much memory the copies take that are not written yet, in bytes. The result is at least 1 if anything is
@@ -332,11 +360,6 @@ impl Dump {
         Some(Lost { id, cpu, what: LostRecords::Overwritten, count })
     }
 
-    /// Returns the approximate number of samples that were overwritten between two copies.
-    pub fn overwritten(&self) -> u64 {
-        self.overwritten.iter().map(|lost| lost.count).sum()
-    }
-
     fn tell_failure(&mut self) {
         if let (Some(error), false) = (self.writer.failure(), self.failure_is_told) {
             self.failure_is_told = true;
@@ -364,14 +387,36 @@ impl Dump {
         }
     }
 
+    /// Returns a text about the later triggers that are part of the dump.
+    pub fn further_triggers(&self) -> String {
+        match self.joined {
+            0 => String::new(),
+            1 => " and another trigger".to_owned(),
+            more => format!(" and {more} more triggers"),
+        }
+    }
+
+    /// Returns a text about what the dump lacks, if it lacks anything. `can_set_size` is whether `-m` is the size of its rings.
+    pub fn lack(&self, can_set_size: bool) -> String {
+        let text = self.shortfall(can_set_size);
+        match self.overwritten.iter().map(|lost| lost.count).sum() {
+            0 => text,
+            count => {
+                let samples = output::counted(count, "sample was", "samples were");
+                format!("{text}; about {samples} overwritten before they were copied")
+            }
+        }
+    }
+
     /// Returns a text about the wanted time if the rings held less than that: `; of 10.0 s asked: the rings held no more`.
-    /// `can_set_size` is whether `-m` is the size of these rings.
-    pub fn shortfall(&self, can_set_size: bool) -> String {
-        let Some((before, bytes)) = self.short else { return String::new() };
+    fn shortfall(&self, can_set_size: bool) -> String {
+        let Some(Short { before, bytes, copied }) = self.short else { return String::new() };
         // How large rings for all time must be is not known.
         let Some(before) = before else { return "; the rings held no more; a larger -m keeps more".to_owned() };
-        let kept = Duration::from_nanos(self.trigger.time.saturating_sub(self.complete_from));
-        let way_out = match rings::size_that_holds(before, (bytes, kept)).filter(|_| can_set_size) {
+        // A burst before the rings were copied may have overwritten all that was before the trigger.
+        let until_copied = |from: u64| Duration::from_nanos(copied.saturating_sub(from));
+        let (wanted, kept) = (before + until_copied(self.trigger.time), until_copied(self.complete_from));
+        let way_out = match rings::size_that_holds(wanted, (bytes, kept)).filter(|_| can_set_size) {
             Some(size) => format!("-m {}M would hold them", size >> 20),
             None => "use fewer events".to_owned(),
         };

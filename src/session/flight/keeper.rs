@@ -14,7 +14,7 @@ use perf_prof_system::{clock, output, tracefs::Tracefs};
 
 use super::{
     ages::Ages,
-    dump::{Dump, Start, last_time},
+    dump::{Continued, Dump, Start, last_time},
     folder::DumpFolder,
     measurement::{Measurement, Round},
     pieces::{Copies, LATEST},
@@ -71,6 +71,8 @@ pub struct Keeper<'a> {
     dump: Option<Dump>,
     /// When the rings were copied last.
     copied: Instant,
+    /// The end of the last complete dump, if the next one begins there.
+    continued: Continued,
     /// The time after a dump in which events of `--trigger` cause no new dump.
     rest: Option<Rest>,
     /// The number of triggers that came too soon after a dump.
@@ -153,6 +155,7 @@ impl<'a> Keeper<'a> {
             memory,
             dump: None,
             copied: now,
+            continued: Continued::default(),
             rest: None,
             too_soon: 0,
             next_in_rhythm: plan.rhythm.map(|rhythm| now + rhythm.turn()),
@@ -287,7 +290,7 @@ impl<'a> Keeper<'a> {
             _ => last_time(&trigger, self.plan.after),
         };
         // Copy first, because new samples overwrite old samples all the time.
-        let copies = capture.copy_overwritten(&[]);
+        let copies = capture.copy_overwritten(&self.continued.written);
         self.update_side_band(capture);
         match self.begin_dump(&trigger, until, request.path, copies, capture) {
             Ok(mut dump) => {
@@ -347,6 +350,7 @@ impl<'a> Keeper<'a> {
             copies: &copies,
             began: self.began,
             before: self.plan.before,
+            continued: self.continued.at,
             until,
             after: self.plan.after,
             now: self.now(),
@@ -420,11 +424,13 @@ impl<'a> Keeper<'a> {
             }
         };
         self.take(copies, Copies::Later);
+        let at = self.now();
         let Some(mut dump) = self.dump.take() else { return };
         while dump.backlog() != 0 {
             dump.write_some(capture);
         }
         let (path, replies) = (dump.path.clone(), std::mem::take(&mut dump.replies));
+        let end = Continued { written: dump.written().to_vec(), at };
         let told = self.describe(&dump);
         let side_band = self.lost_side_band(capture);
         let outcome = match dump.finish(side_band.as_deref(), &self.off) {
@@ -432,6 +438,9 @@ impl<'a> Keeper<'a> {
                 None => {
                     self.report(&path, &told, &summary);
                     self.complete += 1;
+                    if self.plan.before.is_none() {
+                        self.continued = end;
+                    }
                     self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap });
                     Ok(path)
                 }
@@ -570,18 +579,7 @@ impl<'a> Keeper<'a> {
         if !self.plan.after.is_zero() {
             text += &format!(" to {:.1} s after", dump.lasted(self.now()).as_secs_f64());
         }
-        text += &format!(" `{what}`");
-        match dump.joined {
-            0 => {}
-            1 => text += " and another trigger",
-            more => text += &format!(" and {more} more triggers"),
-        }
-        text += &dump.shortfall(!self.plan.is_on_request());
-        if dump.overwritten() != 0 {
-            let samples = output::counted(dump.overwritten(), "sample was", "samples were");
-            text += &format!("; about {samples} overwritten before they were copied");
-        }
-        text
+        text + &format!(" `{what}`") + &dump.further_triggers() + &dump.lack(!self.plan.is_on_request())
     }
 
     fn report(&self, path: &std::path::Path, told: &str, summary: &recorder::Summary) {

@@ -158,10 +158,10 @@ fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture)
 /// The largest size of a ring that is recommended, in bytes.
 const LARGEST_ADVICE: u64 = 1 << 30;
 
-/// Returns the size of a ring, as `-m` takes it, that holds the time `before` at a rate at which `bytes` held `kept`. `None`
+/// Returns the size of a ring, as `-m` takes it, that holds the time `wanted` at a rate at which `bytes` held `kept`. `None`
 /// if it would be too large.
-pub fn size_that_holds(before: Duration, (bytes, kept): (u64, Duration)) -> Option<u64> {
-    let times = before.as_secs_f64() / kept.as_secs_f64().max(f64::MIN_POSITIVE);
+pub fn size_that_holds(wanted: Duration, (bytes, kept): (u64, Duration)) -> Option<u64> {
+    let times = wanted.as_secs_f64() / kept.as_secs_f64().max(f64::MIN_POSITIVE);
     let needed = (bytes as f64 * times.max(1.0) * HEADROOM) as u64;
     needed.max(1 << 20).checked_next_power_of_two().filter(|size| *size <= LARGEST_ADVICE)
 }
