@@ -229,6 +229,20 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
     assert_eq!(whole["partial"], false);
 }
 
+/// An earlier picture is all that is left if a selection is empty by mistake.
+#[test]
+fn a_report_without_samples_leaves_an_earlier_picture_as_it_is() {
+    let folder = Folder::new();
+    let path = of_clock(&folder, 0);
+    let picture = folder.write("keep.svg", b"earlier");
+    for args in [&[][..], &["--diff", &path]] {
+        let output = perf_prof(&["report", "-i", &path, "-c", "nope", "--flame"]).arg(&picture).args(args).output();
+        let output = output.unwrap();
+        assert!(output.status.code() == Some(1) && said(&output).contains("no stacks were added"), "{output:?}");
+        assert_eq!(std::fs::read_to_string(&picture).unwrap(), "earlier");
+    }
+}
+
 #[test]
 fn exported_lines_of_a_recording_with_lost_events_say_so_at_the_end() {
     for lost in [LOST, 0] {

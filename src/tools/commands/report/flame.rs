@@ -1,11 +1,6 @@
 //! The report as a flame graph, of one recording or of the difference of two.
 
-use std::{
-    ffi::OsStr,
-    fs::File,
-    io::{BufWriter, Write},
-    path::PathBuf,
-};
+use std::{ffi::OsStr, fs, io::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use perf_prof_events::{
@@ -76,7 +71,7 @@ impl FlamePlan {
             partial: (!partial.is_empty()).then(|| partial.join(", ")),
             ..FlameGraphStyle::default()
         };
-        let mut to = BufWriter::new(File::create(&self.path)?);
+        let mut to = Vec::new();
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
             None if common.is_none() => {
@@ -100,7 +95,8 @@ impl FlamePlan {
                 }
             }
         }
-        Ok(to.flush()?)
+        // Only now, so that an earlier picture is kept if there is nothing to draw.
+        Ok(fs::write(&self.path, to)?)
     }
 }
 
