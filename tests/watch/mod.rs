@@ -4,6 +4,7 @@ mod difference;
 mod edges;
 mod hist;
 mod partial;
+mod pictures;
 mod screen;
 mod spans;
 mod top;

@@ -136,10 +136,31 @@ impl StackDifference {
         }
     }
 
+    /// Returns whether the event of a node is compared. An event that only one set has cannot be compared.
+    fn is_compared(&self, node: &Node) -> bool {
+        let total = self.total(node);
+        total.before != 0 && total.after != 0
+    }
+
+    /// Returns for each box of the later set whether it is compared.
+    fn comparisons(&self) -> impl Iterator<Item = bool> {
+        self.nodes.iter().filter(|node| node.is_drawn()).map(|node| self.is_compared(node))
+    }
+
+    /// Returns whether the picture of the later set has boxes that are compared.
+    pub fn compares_any(&self) -> bool {
+        self.comparisons().any(|is_compared| is_compared)
+    }
+
+    /// Returns whether the picture of the later set has boxes that are not compared.
+    pub fn leaves_out_any(&self) -> bool {
+        self.comparisons().any(|is_compared| !is_compared)
+    }
+
     /// Returns the change of a stack's share that has the strongest colour in a picture, in percentage points: the largest one of
     /// stacks with a box that is not new, but at least 5, and more if there are few samples.
     pub fn strongest_change(&self) -> f64 {
-        let compared = self.nodes.iter().filter(|node| node.is_drawn() && !node.is_new());
+        let compared = self.nodes.iter().filter(|node| node.is_drawn() && !node.is_new() && self.is_compared(node));
         let changes = compared.map(|node| {
             let (Sides { before, after }, total) = (node.weight, self.total(node));
             share(after.own, total.after) - share(before.own, total.before)
@@ -164,10 +185,8 @@ impl StackDifference {
         let mut sums: HashMap<usize, f64> = HashMap::new();
         for node in &self.nodes {
             let event = if self.roots == Roots::Events { node.root } else { 0 };
-            let total = self.total(node);
-            // An event that only one set has cannot be compared.
-            if total.before != 0 && total.after != 0 {
-                *sums.entry(event).or_default() += of(node, total);
+            if self.is_compared(node) {
+                *sums.entry(event).or_default() += of(node, self.total(node));
             }
         }
         sums.into_values().fold(0.0, f64::max)
@@ -197,13 +216,13 @@ impl StackDifference {
             let node = &self.nodes[node.0];
             let Some(part) = parts.iter_mut().find(|part| part.has(stack)).filter(|_| node.is_drawn()) else { return };
             let (own, total) = (part.widened(node.weight.after.own, &mut end), self.total(node));
-            if total.before == 0 && self.roots == Roots::Events {
+            if let (false, true, Some(label)) = (stack.contains(';'), total.before != 0, &mut part.label) {
+                *label += &format!(", {} before", part.event.text(total.before));
+            }
+            if !self.is_compared(node) {
                 part.comparison = Comparison::Impossible;
                 lines.push(format!("{} {own} {own}", part.labelled(stack)));
                 return;
-            }
-            if let (false, Some(label)) = (stack.contains(';'), &mut part.label) {
-                *label += &format!(", {} before", part.event.text(total.before));
             }
             let stack = part.labelled(stack);
             let width = total.after.saturating_mul(part.factor);

@@ -9,12 +9,15 @@ use super::{
     DrawError, EventWeights, FlameGraphStyle, StackDifference,
     colors::VIOLET,
     difference::Roots,
-    flame_events::{Comparison, Part, parts, with_own_weights},
+    flame_events::{Comparison, DrawnBox, Further, Part, parts, with_own_weights},
     flame_graph::{draw_lines, with_known_mark},
 };
 
 /// The colour of boxes that have not changed. inferno has the same.
 const SAME: Color = Color { r: 250, g: 250, b: 250 };
+
+/// The colour of boxes that are not compared.
+const NOT_COMPARED: Color = Color { r: 205, g: 205, b: 205 };
 
 /// inferno writes a change as a percentage with two decimals, and divides the sum of all weights by this number before.
 const PRECISION: u64 = 1_000_000;
@@ -24,6 +27,7 @@ const PRECISION: u64 = 1_000_000;
 ///
 /// The colour of a box compares the shares of its chain of calls in both sets, each without the functions that it calls: red if
 /// the later share is larger, blue if it is smaller, violet if the earlier set has no such chain.
+/// Events that only the later set has are grey.
 pub fn draw_difference(
     difference: &StackDifference,
     events: &[EventWeights],
@@ -48,13 +52,14 @@ pub fn draw_difference(
     let mut svg = Vec::new();
     draw_lines(lines, &FlameGraphStyle { divisor: PRECISION, ..look.clone() }, Some(&mut colors), &mut svg)?;
     let width: u64 = parts.iter().map(Part::width).sum();
-    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |title, part| {
+    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |DrawnBox { part, title, .. }| {
         if part.comparison == Comparison::Impossible {
-            return "; not compared".to_owned();
+            return Further { text: "; not compared".to_owned(), color: Some(NOT_COMPARED) };
         }
         // The change is relative to the whole width.
         let factor = width as f64 / part.width().max(1) as f64 / PRECISION as f64;
-        change(title).map_or_else(|| "; new".to_owned(), |change| format!("; own {}", points(change * factor)))
+        let change = change(title).map(|change| format!("; own {}", points(change * factor)));
+        Further { text: change.unwrap_or_else(|| "; new".to_owned()), color: None }
     });
     Ok(to.write_all(svg.as_bytes())?)
 }
@@ -168,6 +173,8 @@ mod tests {
             ]
         );
         assert!(hover(&svg, "g").contains(&"500 us, 50.00%; new"), "{svg}");
+        // White is for what has not changed.
+        assert_eq!((color(&svg, "other: 1 event"), color(&svg, "calls: 40 calls, 20 calls before")), ([205; 3], [250; 3]));
     }
 
     #[test]
@@ -204,7 +211,7 @@ mod tests {
     fn large_weights_and_empty_sets_are_compared() {
         let (none, huge) = (Stacks::default(), stacks(&[("f", u64::MAX / 2)]));
         assert!(hover(&picture(&huge, &huge), "f")[0].ends_with(", 100.00%; own 0.00 points"));
-        assert!(hover(&picture(&none, &huge), "f")[0].ends_with(", 100.00%; new"));
+        assert!(hover(&picture(&none, &huge), "f")[0].ends_with(", 100.00%; not compared"));
         let difference = StackDifference::new(&huge, &none, Roots::Tasks);
         assert!(matches!(draw(&difference, &[event("e", 0, "calls", 1)]), Err(DrawError::Empty)));
     }

@@ -3,6 +3,8 @@
 
 use std::io::Write;
 
+use inferno::flamegraph::color::Color;
+
 use super::{DrawError, FlameGraphStyle, Label, Stacks, escaped, flame_graph::draw_weighted, quantity::counted};
 
 /// The weights of an event, whose name is the outermost frame of its stacks.
@@ -31,7 +33,7 @@ pub fn draw_events(
     let labels = parts.iter().filter_map(|part| part.label.as_deref());
     let names: Vec<&str> = stacks.names().chain(labels).collect();
     draw_weighted(&names, lines, &FlameGraphStyle { divisor: 1, ..look.clone() }, &mut svg)?;
-    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |_, _| String::new());
+    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |_| Further::default());
     Ok(to.write_all(svg.as_bytes())?)
 }
 
@@ -121,20 +123,41 @@ fn scaled(lines: Vec<String>, parts: &mut [Part<'_>]) -> Vec<String> {
     lines.into_iter().filter_map(&mut scale).collect()
 }
 
-/// Replaces the number, the unit and the share in the title of each box. `further` returns what comes after the share, from the
-/// title so far.
-pub(super) fn with_own_weights(svg: &str, parts: &[Part<'_>], further: impl Fn(&str, &Part<'_>) -> String) -> String {
+/// A box of the picture.
+pub(super) struct DrawnBox<'a, 'b> {
+    pub part: &'a Part<'b>,
+    /// The title so far.
+    pub title: &'a str,
+    /// The share of the event's weight, in percent.
+    pub share: f64,
+}
+
+/// What is further shown of a box.
+#[derive(Default)]
+pub(super) struct Further {
+    /// What comes after the share in the title.
+    pub text: String,
+    /// Another colour than that of the name.
+    pub color: Option<Color>,
+}
+
+/// Replaces the number, the unit and the share in the title of each box, and adds what `further` returns for the box.
+pub(super) fn with_own_weights(
+    svg: &str,
+    parts: &[Part<'_>],
+    further: impl Fn(DrawnBox<'_, '_>) -> Further,
+) -> String {
     let mut texts = svg.split("<title>");
     let mut shown = texts.next().unwrap_or_default().to_owned();
     for text in texts {
         shown.push_str("<title>");
-        shown.push_str(&own_title(text, parts, &further).unwrap_or_else(|| text.to_owned()));
+        shown.push_str(&own_box(text, parts, &further).unwrap_or_else(|| text.to_owned()));
     }
     shown
 }
 
-/// Returns the text with another title. It begins with the title, and the rest has the place and the width of the box.
-fn own_title(text: &str, parts: &[Part<'_>], further: impl Fn(&str, &Part<'_>) -> String) -> Option<String> {
+/// Returns the text with another title. It begins with the title, and the rest has the place, the width and the colour of the box.
+fn own_box(text: &str, parts: &[Part<'_>], further: impl Fn(DrawnBox<'_, '_>) -> Further) -> Option<String> {
     let (title, rest) = text.split_once("</title>")?;
     let (name, of_name) = title.rsplit_once(" (")?;
     let number = |attribute: &str| -> Option<u64> {
@@ -148,15 +171,24 @@ fn own_title(text: &str, parts: &[Part<'_>], further: impl Fn(&str, &Part<'_>) -
     };
     let weight = width / part.factor;
     // The box below all others has no decimals.
-    let share = if of_name.ends_with(", 100%)") {
-        "100%".to_owned()
+    let (share, rest) = if of_name.ends_with(", 100%)") {
+        ("100%".to_owned(), rest.to_owned())
     } else {
-        format!("{:.2}%{}", 100.0 * weight as f64 / part.event.total.max(1) as f64, further(title, part))
+        let share = 100.0 * weight as f64 / part.event.total.max(1) as f64;
+        let Further { text, color } = further(DrawnBox { part, title, share });
+        (format!("{share:.2}%{text}"), color.and_then(|color| colored(rest, color)).unwrap_or_else(|| rest.to_owned()))
     };
     if part.label.as_deref().is_some_and(|label| escaped(label) == name) {
         return Some(format!("{name} ({share})</title>{rest}"));
     }
     Some(format!("{name} ({}, {share})</title>{rest}", part.event.text(weight)))
+}
+
+/// Returns the text of a box with another colour.
+fn colored(of_box: &str, Color { r, g, b }: Color) -> Option<String> {
+    let (before, from) = of_box.split_once(" fill=\"rgb(")?;
+    let (_, after) = from.split_once(')')?;
+    Some(format!("{before} fill=\"rgb({r},{g},{b}){after}"))
 }
 
 #[cfg(test)]

@@ -163,14 +163,17 @@ fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDi
     let new = part(difference.new_share(), format!("violet: it is not in {name}")).unwrap_or_default();
     let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box")).unwrap_or_default();
     let chance = difference.by_chance().map(|points| format!("; up to {points:.1} points may be chance"));
+    let not_compared = if difference.leaves_out_any() { "; grey: not compared" } else { "" };
     let mut colours = format!(
         "red: this chain of calls has a larger share than in {name}, blue: a smaller one, white: the same, each without what it \
-         calls (the strongest colour: {:.2} points{}){new}{gone}",
+         calls (the strongest colour: {:.2} points{}){new}{not_compared}{gone}",
         difference.strongest_change(),
         chance.unwrap_or_default(),
     );
     if shares_no_event(&after.names, &before.names) {
-        colours = "nothing is compared, because no event is in both recordings".to_owned();
+        colours = "grey: nothing is compared, because no event is in both recordings".to_owned();
+    } else if !difference.compares_any() {
+        colours = "grey: nothing is compared".to_owned();
     }
     let [only_before, only_after] = [(before, after), (after, before)].map(|(of, other)| {
         let names: Vec<String> = weights(of).into_iter().map(|event| event.name).collect();
