@@ -27,7 +27,7 @@ pub(super) enum KindColors {
 }
 
 /// The lightest colour of a kind of frames, and its name in the legend.
-pub(super) struct Hue {
+struct Hue {
     lightest: [u8; 3],
     name: &'static str,
 }
@@ -35,7 +35,7 @@ pub(super) struct Hue {
 const GREEN: Hue = Hue { lightest: [165, 230, 165], name: "green" };
 const ORANGE: Hue = Hue { lightest: [255, 165, 120], name: "orange" };
 const YELLOW: Hue = Hue { lightest: [255, 224, 110], name: "yellow" };
-pub(super) const VIOLET: Hue = Hue { lightest: [210, 190, 250], name: "violet" };
+const VIOLET: Hue = Hue { lightest: [210, 190, 250], name: "violet" };
 const BLUE: Hue = Hue { lightest: [160, 205, 255], name: "blue" };
 
 /// The number of shades of a colour. They separate neighbouring boxes.

@@ -122,11 +122,6 @@ impl StackDifference {
         self.roots
     }
 
-    /// Returns the names of all frames.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        self.tree.names()
-    }
-
     /// Returns the sums of the weights of a node's event.
     fn total(&self, node: &Node) -> Sides<u64> {
         let Sides { before, after } = self.nodes[node.root].weight;

@@ -7,14 +7,16 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 
 use super::{
     DrawError, EventWeights, FlameGraphStyle, StackDifference,
-    colors::VIOLET,
     difference::Roots,
     flame_events::{Comparison, DrawnBox, Further, Part, parts, with_own_weights},
-    flame_graph::{draw_lines, with_known_mark},
+    flame_graph::draw_lines,
 };
 
 /// The colour of boxes that have not changed. inferno has the same.
 const SAME: Color = Color { r: 250, g: 250, b: 250 };
+
+/// The colours of new boxes with the smallest and with the largest share.
+const NEW: [Color; 2] = [Color { r: 238, g: 226, b: 252 }, Color { r: 180, g: 145, b: 250 }];
 
 /// The colour of boxes that are not compared.
 const NOT_COMPARED: Color = Color { r: 205, g: 205, b: 205 };
@@ -26,7 +28,8 @@ const PRECISION: u64 = 1_000_000;
 /// `divisor` of `look` are not used.
 ///
 /// The colour of a box compares the shares of its chain of calls in both sets, each without the functions that it calls: red if
-/// the later share is larger, blue if it is smaller, violet if the earlier set has no such chain.
+/// the later share is larger, blue if it is smaller, violet if the earlier set has no such chain. What a
+/// new chain calls is new too, so the strength of violet is for the share with it.
 /// Events that only the later set has are grey.
 pub fn draw_difference(
     difference: &StackDifference,
@@ -43,23 +46,22 @@ pub fn draw_difference(
         parts.iter_mut().for_each(|part| (part.root, part.label) = (None, None));
     }
     let lines = difference.boxes(&mut parts);
-    // Boxes that have a change do not get these colours. The box below all others has no name.
+    // Only the box below all others has no name.
     let mut colors = PaletteMap::default();
-    for name in difference.names() {
-        colors.insert(with_known_mark(name), VIOLET.color(name));
-    }
     colors.insert(String::new(), SAME);
     let mut svg = Vec::new();
     draw_lines(lines, &FlameGraphStyle { divisor: PRECISION, ..look.clone() }, Some(&mut colors), &mut svg)?;
-    let width: u64 = parts.iter().map(Part::width).sum();
-    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |DrawnBox { part, title, .. }| {
+    let (width, strongest): (u64, f64) = (parts.iter().map(Part::width).sum(), difference.strongest_change());
+    let svg = with_own_weights(&String::from_utf8_lossy(&svg), &parts, |DrawnBox { part, title, share }| {
         if part.comparison == Comparison::Impossible {
             return Further { text: "; not compared".to_owned(), color: Some(NOT_COMPARED) };
         }
         // The change is relative to the whole width.
         let factor = width as f64 / part.width().max(1) as f64 / PRECISION as f64;
-        let change = change(title).map(|change| format!("; own {}", points(change * factor)));
-        Further { text: change.unwrap_or_else(|| "; new".to_owned()), color: None }
+        match change(title) {
+            Some(change) => Further { text: format!("; own {}", points(change * factor)), color: None },
+            None => Further { text: "; new".to_owned(), color: Some(violet(share / strongest)) },
+        }
     });
     Ok(to.write_all(svg.as_bytes())?)
 }
@@ -67,6 +69,15 @@ pub fn draw_difference(
 /// Returns the change in a title of inferno: 1.5 in `f (3 us, 75.00%; +1.50%)`.
 fn change(title: &str) -> Option<f64> {
     title.rsplit_once("%; ")?.1.strip_suffix("%)")?.parse().ok()
+}
+
+/// Returns the colour of a new box. `strength` is 1 for a share that is as large as the change with the strongest colour.
+fn violet(strength: f64) -> Color {
+    let [pale, strong] = NEW;
+    let between = |pale: u8, strong: u8| {
+        (f64::from(pale) + (f64::from(strong) - f64::from(pale)) * strength.clamp(0.0, 1.0)).round() as u8
+    };
+    Color { r: between(pale.r, strong.r), g: between(pale.g, strong.g), b: between(pale.b, strong.b) }
 }
 
 /// Returns the text of a change in percentage points. A change of -0.001 is not written as `-0.00`.
@@ -205,6 +216,22 @@ mod tests {
         let svg = picture(&stacks(&[("f", 5000), ("g", 5000)]), &stacks(&[("f", 5010), ("g", 4990)]));
         let [_, paleness, _] = color(&svg, "f");
         assert!((230..250).contains(&paleness), "{paleness}");
+    }
+
+    #[test]
+    fn a_new_chain_is_as_pale_as_a_change_of_its_share() {
+        let before = stacks(&[("main/old", 9_000), ("main/same", 1_000)]);
+        let after = stacks(&[("main/old", 4_500), ("main/same", 1_000), ("main/new/work", 4_499), ("main/once", 1)]);
+        let difference = StackDifference::new(&before, &after, Roots::Tasks);
+        let green = |difference: &StackDifference, function: &str| {
+            let svg = draw(difference, &[event("e", after.total(), "samples", 1)]).unwrap();
+            color(&svg, function)[1]
+        };
+        // A caller is as new as what it calls.
+        assert_eq!(["new", "work", "once"].map(|function| green(&difference, function)), [145, 145, 226]);
+        // Of few samples, the same share may be chance.
+        let difference = difference.of_samples(10, 10);
+        assert!((170..174).contains(&green(&difference, "work")), "{}", green(&difference, "work"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn with_named_root(svg: &str) -> String {
 const HIDDEN_SUFFIX: &str = "_[j]";
 
 /// Gives a Python function a suffix that inferno does not show.
-pub(super) fn with_known_mark(name: &str) -> String {
+fn with_known_mark(name: &str) -> String {
     name.strip_suffix(PYTHON_SUFFIX).map_or_else(|| name.to_owned(), |name| format!("{name}{HIDDEN_SUFFIX}"))
 }
 
