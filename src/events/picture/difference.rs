@@ -1,6 +1,6 @@
 //! The difference of two sets of stacks, for example of a program before and after a change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Label, Stacks,
@@ -31,6 +31,8 @@ pub struct StackDifference {
     total: Sides<u64>,
     /// The largest change that chance may make, in percentage points. `None` if the numbers of samples are not known.
     by_chance: Option<f64>,
+    /// The outermost nodes whose stacks are not compared. They are of one event, or of all if there is only one.
+    apart: HashSet<usize>,
 }
 
 /// What the earlier and the later set have.
@@ -74,7 +76,7 @@ impl StackDifference {
     pub fn new(before: &Stacks, after: &Stacks, roots: Roots) -> StackDifference {
         let total = Sides { before: before.total(), after: after.total() };
         let (tree, nodes) = (Stacks::default(), Vec::new());
-        let mut difference = StackDifference { tree, nodes, roots, total, by_chance: None };
+        let mut difference = StackDifference { tree, nodes, roots, total, by_chance: None, apart: HashSet::new() };
         before.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.before));
         after.for_each(|stack, weight| difference.add(stack, weight, |sides| &mut sides.after));
         difference
@@ -85,6 +87,20 @@ impl StackDifference {
     pub fn of_samples(self, before: u64, after: u64) -> StackDifference {
         let deviation = 50.0 * [before, after].map(|count| 1.0 / count.max(1) as f64).iter().sum::<f64>().sqrt();
         StackDifference { by_chance: Some((3.0 * deviation).min(100.0)), ..self }
+    }
+
+    /// Leaves these events out of the comparison. `Roots::Tasks` has only one event, so any name stands for it.
+    pub fn without(mut self, events: &[String]) -> StackDifference {
+        let events: Vec<String> = events.iter().map(|name| Label::Name(name).text()).collect();
+        let is_event = |root: &str| self.roots == Roots::Tasks || events.iter().any(|event| event == root);
+        if !events.is_empty() {
+            self.tree.for_each_node(|stack, node| {
+                if !stack.contains(';') && is_event(stack) {
+                    self.apart.insert(node.0);
+                }
+            });
+        }
+        self
     }
 
     /// Returns the smallest change with the strongest colour, in percentage points.
@@ -131,10 +147,10 @@ impl StackDifference {
         }
     }
 
-    /// Returns whether the event of a node is compared. An event that only one set has cannot be compared.
+    /// Returns whether the event of a node is compared. An event that only one set has cannot be.
     fn is_compared(&self, node: &Node) -> bool {
         let total = self.total(node);
-        total.before != 0 && total.after != 0
+        total.before != 0 && total.after != 0 && !self.apart.contains(&node.root)
     }
 
     /// Returns for each box of the later set whether it is compared.
@@ -258,6 +274,22 @@ mod tests {
         let after = stacks(&[("calls/f", 3), ("calls/g", 1), ("ns/f", 500), ("ns/h", 500)]);
         let difference = StackDifference::new(&before, &after, Roots::Events);
         assert_eq!((difference.strongest_change(), difference.new_share()), (50.0, 50.0));
+    }
+
+    #[test]
+    fn events_that_are_left_out_are_not_compared() {
+        let before = stacks(&[("calls/f", 1), ("ns/f", 1000)]);
+        let after = stacks(&[("calls/f", 3), ("ns/main/f", 500), ("ns/main/h", 500)]);
+        let difference = StackDifference::new(&before, &after, Roots::Events);
+        assert_eq!(
+            (difference.new_share(), difference.gone_share(), difference.leaves_out_any()),
+            (100.0, 100.0, false)
+        );
+        let difference = difference.without(&["ns".to_owned()]);
+        assert_eq!((difference.new_share(), difference.gone_share()), (0.0, 0.0));
+        assert!(difference.compares_any() && difference.leaves_out_any());
+        let difference = StackDifference::new(&before, &after, Roots::Tasks).without(&["e".to_owned()]);
+        assert!(!difference.compares_any() && difference.leaves_out_any());
     }
 
     #[test]

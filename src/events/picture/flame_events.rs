@@ -56,7 +56,7 @@ pub(super) struct Part<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     Possible,
-    /// The earlier set has no such event.
+    /// The earlier set has no such event, or only one set has call chains.
     Impossible,
 }
 

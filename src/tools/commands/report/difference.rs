@@ -48,6 +48,45 @@ pub(super) fn warn_of_other_events(before: &Before, events: &[String], events_be
     }
 }
 
+/// The events whose samples have call chains in only one of two recordings. Their functions have callers only there.
+#[derive(Default)]
+pub(super) struct ChainsApart {
+    /// The later recording's names of the events whose earlier samples have none.
+    pub lacking_before: Vec<String>,
+    /// Those whose later samples have none.
+    pub lacking_after: Vec<String>,
+}
+
+impl ChainsApart {
+    pub fn of(before: &Added, after: &Added) -> ChainsApart {
+        let has_chains = |of: &Added, name: &str| {
+            let mut same = of.names.iter().zip(&of.sums.shares).zip(&of.sums.has_chains).filter(|((other, shares), _)| {
+                without_modifiers(other) == without_modifiers(name) && shares.samples() != 0
+            });
+            same.next().map(|(_, &has_chains)| has_chains)
+        };
+        let mut apart = ChainsApart::default();
+        for name in &after.names {
+            match (has_chains(before, name), has_chains(after, name)) {
+                (Some(false), Some(true)) => apart.lacking_before.push(name.clone()),
+                (Some(true), Some(false)) => apart.lacking_after.push(name.clone()),
+                _ => {}
+            }
+        }
+        apart
+    }
+
+    /// Returns a line for each recording that lacks call chains. `name` is that of the earlier one.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let sides = [(name, &self.lacking_before), ("the later recording", &self.lacking_after)];
+        let lacking = sides.iter().filter(|(_, events)| !events.is_empty());
+        let line = |(of, events): &(&str, &Vec<String>)| {
+            format!("{of} has no call chains of {}, so functions cannot be compared", events.join(", "))
+        };
+        lacking.map(line).collect()
+    }
+}
+
 /// Prints the difference.
 pub(super) fn print(
     plan: &ReportPlan,

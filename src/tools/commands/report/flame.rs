@@ -9,8 +9,13 @@ use perf_prof_events::{
         EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events, weight_text,
     },
 };
+use perf_prof_system::output;
 
-use super::{super::period::PeriodUnit, Added, Before, difference::shares_no_event};
+use super::{
+    super::period::PeriodUnit,
+    Added, Before,
+    difference::{ChainsApart, shares_no_event},
+};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -81,8 +86,14 @@ impl FlamePlan {
             Some((before, added)) => {
                 let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
                 let samples = |added| fewest_samples(added, after.sums.roots);
+                let chains = ChainsApart::of(added, after);
+                // Also with `-q`, because folded text does not show the problem.
+                chains.lines(&before.name).iter().for_each(|line| {
+                    output::say(format_args!("warning: {line}; `perf-prof record -g` records call chains"));
+                });
                 let difference = StackDifference::new(stacks_before, stacks, after.sums.roots)
-                    .of_samples(samples(added), samples(after));
+                    .of_samples(samples(added), samples(after))
+                    .without(&[&chains.lacking_before[..], &chains.lacking_after].concat());
                 if is_text {
                     difference.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
@@ -90,7 +101,7 @@ impl FlamePlan {
                         lacks.into_iter().map(|lack| format!("{side}: {lack}")).collect()
                     };
                     let lacks = [of("before", lacks(added, stacks_before)), of("after", lacks(after, stacks))].concat();
-                    let subtitle = of_difference(&before.name, added, after, &difference);
+                    let subtitle = of_difference(&before.name, added, after, &difference, &chains);
                     draw_difference(&difference, &weights(after), &style(subtitle, lacks), &mut to)?;
                 }
             }
@@ -150,7 +161,13 @@ fn apart(added: &Added) -> String {
 }
 
 /// Returns the subtitle of a difference: what both sides are, and what the colours mean.
-fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDifference) -> String {
+fn of_difference(
+    name: &str,
+    before: &Added,
+    after: &Added,
+    difference: &StackDifference,
+    chains: &ChainsApart,
+) -> String {
     let are_apart = after.sums.roots == Roots::Events;
     let side = |added: &Added| {
         let samples = weight_text(added.sums.shares.iter().map(Shares::samples).sum(), "samples");
@@ -186,5 +203,6 @@ fn of_difference(name: &str, before: &Added, after: &Added, difference: &StackDi
         .iter()
         .filter(|(events, _)| !events.is_empty())
         .fold(String::new(), |text, (events, what)| format!("{text}\n{what}: {events}"));
-    format!("after: {}\nbefore: {} ({name}{place})\n{colours}{apart}", side(after), side(before))
+    let chains: String = chains.lines(name).into_iter().map(|line| format!("\n{line}")).collect();
+    format!("after: {}\nbefore: {} ({name}{place})\n{colours}{apart}{chains}", side(after), side(before))
 }

@@ -21,7 +21,7 @@ pub use flame::FlamePlan;
 use perf_prof_events::{
     event::{
         AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Provenance,
-        Sample, Shares, Stop, cgroup_text, frame_label, frames, sampled_function,
+        Sample, Shares, Stop, cgroup_text, frame_label, frames, has_callchain, sampled_function,
     },
     picture::{Label, Roots, Stacks, grouped},
 };
@@ -253,6 +253,7 @@ impl Reading {
                 shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers, budget)).collect(),
                 stacks: plan.flame.is_some().then(|| Stacks::within(budget)),
                 profile: plan.pprof.is_some().then(|| SampledProfile::new(&events, budget)),
+                has_chains: vec![false; names.len()],
                 cut_stacks: 0,
                 has_cgroups: plan.by.contains(&GroupKey::Cgroup),
                 roots,
@@ -289,6 +290,8 @@ struct Sums {
     profile: Option<SampledProfile>,
     /// Whether the keys include the cgroup.
     has_cgroups: bool,
+    /// For each event, whether its samples have call chains.
+    has_chains: Vec<bool>,
     /// The number of samples whose call chains did not fit into `stacks`.
     cut_stacks: u64,
     /// The outermost frames of the flame graph.
@@ -332,6 +335,7 @@ impl Deliver for Sums {
         let (ids, cpu) = ((pid, tid), sample.cpu());
         let added = AddedSample { period, comm: &comm, ids, cpu, cgroup: &cgroup, place, chain: &chain };
         self.shares[event].add(&added);
+        self.has_chains[event] |= has_callchain(&sample);
         let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
         let mut at = stacks.root();
         let whole = chain.iter().rev().map(|frame| &**frame);
