@@ -46,7 +46,7 @@ impl PythonChoice {
     pub fn make(asked: Option<&Path>) -> Result<PythonChoice, ScriptError> {
         if let Some(executable) = running::executable() {
             return match asked {
-                Some(_) => Err(ScriptError::RunningPython { executable }),
+                Some(asked) => Err(ScriptError::RunningPython { asked: asked.to_owned(), executable }),
                 None => Ok(PythonChoice { executable, packages: Vec::new(), source: ChoiceSource::Running }),
             };
         }
@@ -144,6 +144,22 @@ mod tests {
         fs::write(dir.path().join("pyvenv.cfg"), "home = /usr/bin\nversion = 2.7.18\n").unwrap();
         let error = PythonChoice::make(Some(dir.path())).unwrap_err().to_string();
         assert!(error.contains("2.7") && error.contains(BUILD_VERSION), "{error}");
+    }
+
+    #[test]
+    fn a_word_of_another_option_is_told_from_a_path() {
+        let said = |asked: &str| PythonChoice::make(Some(Path::new(asked))).unwrap_err().to_string();
+        for word in ["yes", "only", "no"] {
+            let error = said(word);
+            assert!(error.starts_with(&format!("--python: no usable Python at '{word}'; ")), "{error}");
+            assert!(
+                error.ends_with(&format!("; for the frames of Python programs, write --python-frames={word}")),
+                "{error}"
+            );
+        }
+        assert!(!said("/no/such/python").contains("frames"));
+        let of_variable = ScriptError::NoPython { path: "only".into(), because: "VIRTUAL_ENV" };
+        assert!(!of_variable.to_string().contains("frames"));
     }
 
     #[test]

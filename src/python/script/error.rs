@@ -1,8 +1,8 @@
 //! The errors of choosing the Python, and of loading, binding and merging a script.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use perf_prof_events::aggregate::PlanError;
+use perf_prof_events::{aggregate::PlanError, event::InterpreterFrameUse};
 use pyo3::{PyErr, exceptions::PyTypeError};
 
 use super::running;
@@ -11,6 +11,16 @@ use super::running;
 fn way_out(exception: &str) -> String {
     match exception {
         "ModuleNotFoundError" => format!("; {}", running::way_to_packages()),
+        _ => String::new(),
+    }
+}
+
+/// Returns advice for a value of `--python` that is one of `--python-frames`. Other commands call that option `--python`.
+fn other_option(value: &Path, because: &str) -> String {
+    match value.to_str() {
+        Some(word) if because == "--python" && InterpreterFrameUse::NAMES.contains(&word) => {
+            format!("; for the frames of Python programs, write --python-frames={word}")
+        }
         _ => String::new(),
     }
 }
@@ -27,8 +37,8 @@ impl From<ScriptError> for PyErr {
 pub enum ScriptError {
     /// There is no usable interpreter at the given path.
     #[error(
-        "{because}: no usable Python at '{}'; give the path of an interpreter or of a virtual environment",
-        path.display()
+        "{because}: no usable Python at '{}'; give the path of an interpreter or of a virtual environment{}",
+        path.display(), other_option(path, because)
     )]
     NoPython {
         /// The path that was given.
@@ -55,9 +65,11 @@ pub enum ScriptError {
     /// perf-prof is a package of an interpreter, and the user chose another interpreter.
     #[error(
         "--python: this perf-prof is installed for '{}' and runs scripts in it; leave --python out, or install perf-prof \
-         for the other Python too, with its pip", executable.display()
+         for the other Python too, with its pip{}", executable.display(), other_option(asked, "--python")
     )]
     RunningPython {
+        /// The path that was given.
+        asked: PathBuf,
         /// The interpreter that perf-prof is a package of.
         executable: PathBuf,
     },
