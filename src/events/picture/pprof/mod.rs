@@ -7,6 +7,7 @@
 mod messages;
 
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     hash::Hash,
     io::{self, Write},
@@ -354,6 +355,9 @@ impl Profile {
             duration_nanos: i64::try_from(about.duration).unwrap_or(i64::MAX),
         };
         profile.mapping = self.mapping_messages(&profile.location);
+        if let Some(main) = self.main_program(&profile) {
+            put_first(&mut profile, main);
+        }
         profile.string_table = self.texts.all.iter().map(|text| text.to_string()).collect();
         profile
     }
@@ -449,6 +453,48 @@ impl Profile {
         }
         all.split_off(1)
     }
+
+    /// Returns the index of the mapping with the main program: the program that is in the call chains with the most weight. If
+    /// there is no program, this is another file. `None` if there are no files.
+    fn main_program(&self, profile: &proto::Profile) -> Option<usize> {
+        let mut weights = vec![0_i64; profile.mapping.len() + 1];
+        for (sample, (_, weight)) in profile.sample.iter().zip(&self.weights) {
+            let mapping = |&id: &u64| profile.location[id as usize - 1].mapping_id as usize;
+            let mut mappings: Vec<usize> = sample.location_id.iter().map(mapping).collect();
+            mappings.sort_unstable();
+            mappings.dedup();
+            let weight = if self.values == Values::Sums { weight.periods } else { weight.samples };
+            mappings.into_iter().for_each(|at| weights[at] = weights[at].saturating_add(weight));
+        }
+        let rank = |(at, mapping): (usize, &proto::Mapping)| {
+            let name = &*self.texts.all[mapping.filename as usize];
+            is_file(name).then(|| (is_program(name), weights[at + 1], Reverse(at)))
+        };
+        let (.., Reverse(main)) = profile.mapping.iter().enumerate().filter_map(rank).max()?;
+        Some(main)
+    }
+}
+
+/// Returns whether a mapping is of a file, and not of the kernel or of memory, such as `[vdso]` and `//anon`.
+fn is_file(name: &str) -> bool {
+    name.starts_with('/') && !name.starts_with("//")
+}
+
+/// Returns whether a file is neither a library, nor a module of the kernel, nor a script.
+fn is_program(name: &str) -> bool {
+    let (_, file) = name.rsplit_once('/').unwrap_or_default();
+    !file.split('.').skip(1).any(|part| matches!(part, "so" | "ko" | "py"))
+}
+
+/// Makes this mapping the first one. Readers show the first one as the program of the profile.
+fn put_first(profile: &mut proto::Profile, main: usize) {
+    profile.mapping[..=main].rotate_right(1);
+    let mut ids = vec![0; profile.mapping.len() + 1];
+    for (id, mapping) in (1..).zip(&mut profile.mapping) {
+        ids[mapping.id as usize] = id;
+        mapping.id = id;
+    }
+    profile.location.iter_mut().for_each(|of| of.mapping_id = ids[of.mapping_id as usize]);
 }
 
 impl Weight {

@@ -64,6 +64,46 @@ fn each_event_with_samples_has_its_own_values() {
 }
 
 #[test]
+fn the_first_mapping_is_the_main_program() {
+    let mut profile = cycles(&Budget::unlimited());
+    let files = ["[kernel.kallsyms]", "/lib/libc.so.6", "/bin/sh", "/bin/work", "//anon", "/x/app.py", "/lib/m/ext4.ko.xz"];
+    let files = files.map(|name| profile.mapping(name, &[]));
+    let places = files.map(|file| profile.location(Some(file), 0x1000, &[NONE]));
+    let [kernel, libc, sh, work, anon, script, module] = places;
+    for (chain, count) in
+        [(&[sh, libc, kernel][..], 3), (&[work, work, libc, kernel], 5), (&[anon, kernel, module], 9), (&[script], 9)]
+    {
+        (0..count).for_each(|_| profile.add(0, chain.iter().copied(), &[], once(1)));
+    }
+    let made = profile.message(&About::default());
+    let names: Vec<_> = made.mapping.iter().map(|mapping| text(&made, mapping.filename)).collect();
+    let expected =
+        ["/bin/work", "[kernel.kallsyms]", "/lib/libc.so.6", "/bin/sh", "//anon", "/x/app.py", "/lib/m/ext4.ko.xz"];
+    assert_eq!(names, expected);
+    assert!((1..).zip(&made.mapping).all(|(id, mapping)| mapping.id == id));
+    let of_places: Vec<_> = made.location.iter().map(|of| names[of.mapping_id as usize - 1]).collect();
+    assert_eq!(of_places[..4], ["[kernel.kallsyms]", "/lib/libc.so.6", "/bin/sh", "/bin/work"]);
+    assert_eq!((made.mapping[0].memory_start, made.mapping[0].file_offset), (0x1000, 0x1000));
+}
+
+#[test]
+fn without_a_program_the_first_mapping_is_another_file() {
+    for (names, first) in [
+        (&["[kernel.kallsyms]", "[vdso]"][..], "[kernel.kallsyms]"),
+        (&["[kernel.kallsyms]", "/lib/libc.so.6"], "/lib/libc.so.6"),
+    ] {
+        let mut profile = cycles(&Budget::unlimited());
+        for name in names {
+            let file = profile.mapping(name, &[]);
+            let place = profile.location(Some(file), 0, &[NONE]);
+            profile.add(0, [place], &[], once(1));
+        }
+        let made = profile.message(&About::default());
+        assert_eq!(text(&made, made.mapping[0].filename), first);
+    }
+}
+
+#[test]
 fn a_profile_without_memory_keeps_the_sums() {
     let budget = Budget::new(1 << 20);
     let mut profile = cycles(&budget);
