@@ -185,7 +185,10 @@ mod tests {
         );
         assert!(hover(&svg, "g").contains(&"500 us, 50.00%; new"), "{svg}");
         // White is for what has not changed.
-        assert_eq!((color(&svg, "other: 1 event"), color(&svg, "calls: 40 calls, 20 calls before")), ([205; 3], [250; 3]));
+        assert_eq!(
+            (color(&svg, "other: 1 event"), color(&svg, "calls: 40 calls, 20 calls before")),
+            ([205; 3], [250; 3])
+        );
     }
 
     #[test]

@@ -142,11 +142,7 @@ pub(super) struct Further {
 }
 
 /// Replaces the number, the unit and the share in the title of each box, and adds what `further` returns for the box.
-pub(super) fn with_own_weights(
-    svg: &str,
-    parts: &[Part<'_>],
-    further: impl Fn(DrawnBox<'_, '_>) -> Further,
-) -> String {
+pub(super) fn with_own_weights(svg: &str, parts: &[Part<'_>], further: impl Fn(DrawnBox<'_, '_>) -> Further) -> String {
     let mut texts = svg.split("<title>");
     let mut shown = texts.next().unwrap_or_default().to_owned();
     for text in texts {

@@ -66,7 +66,8 @@ fn each_event_with_samples_has_its_own_values() {
 #[test]
 fn the_first_mapping_is_the_main_program() {
     let mut profile = cycles(&Budget::unlimited());
-    let files = ["[kernel.kallsyms]", "/lib/libc.so.6", "/bin/sh", "/bin/work", "//anon", "/x/app.py", "/lib/m/ext4.ko.xz"];
+    let files =
+        ["[kernel.kallsyms]", "/lib/libc.so.6", "/bin/sh", "/bin/work", "//anon", "/x/app.py", "/lib/m/ext4.ko.xz"];
     let files = files.map(|name| profile.mapping(name, &[]));
     let places = files.map(|file| profile.location(Some(file), 0x1000, &[NONE]));
     let [kernel, libc, sh, work, anon, script, module] = places;

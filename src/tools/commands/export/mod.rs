@@ -285,7 +285,8 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         _ => Vec::new(),
     };
     let recording = chosen.recording();
-    let of_some_tasks = recording.events.iter().any(|event| recording.is_of_some_tasks(event));
+    let of_some_tasks = recording.events.iter().any(|event| recording.is_of_some_tasks(event))
+        || names_tasks(&recording.features.cmdline);
     let of = Extent { selects_tasks: tasks.is_any(), of_some_tasks };
     let scope = Scope { tasks, windows, of_some_tasks };
     let failed = || format!("cannot write {}", plan.output);
@@ -376,6 +377,13 @@ fn say(plan: &ExportPlan, of: Extent, count: u64, partial: Option<&Partial>) {
         let way_out = if of.of_some_tasks { "; `perf-prof record -a` records the switches of all tasks" } else { "" };
         output::say(format_args!("{name} is partial: {lack}{way_out}"));
     }
+}
+
+/// Returns whether the command of a recorder selects tasks by their cgroup or their ids. Its events do not tell: those of a cgroup or
+/// of a thread look like those of all tasks.
+fn names_tasks(command: &[String]) -> bool {
+    let mut options = command.iter().take_while(|word| *word != "--");
+    options.any(|word| ["--cgroup", "-G", "--tid", "-t"].iter().any(|option| word.starts_with(option)))
 }
 
 /// Opens the recording and selects the events.
@@ -497,5 +505,19 @@ impl Write for Destination {
             Destination::File(to) => to.flush(),
             Destination::Compressed(to) => to.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_of_the_recorder_tells_that_tasks_were_selected() {
+        let names = |command: &str| names_tasks(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for command in ["--cgroups web", "--cgroups=web", "-e a -G web", "--cgroup web", "-t 7", "-t7", "--tid 7"] {
+            assert!(names(&format!("perf-prof record {command} -- sleep 1")), "{command}");
+        }
+        assert!(!names("perf-prof record -a -e sched:sched_switch -- ls -t"));
     }
 }

@@ -60,9 +60,10 @@ pub(super) struct ChainsApart {
 impl ChainsApart {
     pub fn of(before: &Added, after: &Added) -> ChainsApart {
         let has_chains = |of: &Added, name: &str| {
-            let mut same = of.names.iter().zip(&of.sums.shares).zip(&of.sums.has_chains).filter(|((other, shares), _)| {
-                without_modifiers(other) == without_modifiers(name) && shares.samples() != 0
-            });
+            let mut same =
+                of.names.iter().zip(&of.sums.shares).zip(&of.sums.has_chains).filter(|((other, shares), _)| {
+                    without_modifiers(other) == without_modifiers(name) && shares.samples() != 0
+                });
             same.next().map(|(_, &has_chains)| has_chains)
         };
         let mut apart = ChainsApart::default();

@@ -177,7 +177,8 @@ fn of_difference(
     let place = before.sums.provenance.place().map_or_else(String::new, |place| format!(" on {place}"));
     let up_to = if are_apart { "up to " } else { "" };
     let part = |share: f64, what: String| (share > 0.0).then(|| format!("; {what} ({up_to}{share:.2} points)"));
-    let new = part(difference.new_share(), format!("violet: it is not in {name}, with what it calls")).unwrap_or_default();
+    let new =
+        part(difference.new_share(), format!("violet: it is not in {name}, with what it calls")).unwrap_or_default();
     let gone = part(difference.gone_share(), format!("chains that are only in {name} have no box")).unwrap_or_default();
     let chance = difference.by_chance().map(|points| format!("; up to {points:.1} points may be chance"));
     let not_compared = if difference.leaves_out_any() { "; grey: not compared" } else { "" };
