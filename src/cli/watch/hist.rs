@@ -16,8 +16,8 @@ const USAGE: &str = "perf-prof hist [OPTION...] EVENT[,EVENT...] [--value FIELD]
 const LONG_ABOUT: &str = "Show how the values of a field are distributed: a histogram with a row for each power of two, and the \
 values that 50, 90 and 99 percent of all values do not exceed.
 
-On a terminal, the histogram is drawn again once a second; the key q or Ctrl-C ends it. Elsewhere, and with --input, -i \
-prints a histogram for each interval. At the end, the histogram of the whole run is printed.";
+On a terminal, the histogram is drawn again once a second; the key q or Ctrl-C ends it. Elsewhere, beside a command (-- CMD), \
+which writes to the terminal too, and with --input, -i prints a histogram for each interval. At the end, the histogram of the whole run is printed.";
 
 const AFTER_HELP: &str = "\
 Examples
