@@ -175,8 +175,8 @@ impl<'a> CopyInProgress<'a> {
 }
 
 impl Capture {
-    /// Copies the bytes that were written into the overwritten rings after the positions `since`. For the first copy,
-    /// `since` is empty. The events stay on during the copy.
+    /// Copies the bytes that were written into the overwritten rings after the positions `since`. If `since` is empty, copies all
+    /// that the rings hold. The events stay on during the copy.
     pub fn copy_overwritten(&self, since: &[Written]) -> Vec<CopiedRing> {
         let rings = self.overwritten.rings.iter().zip(&self.ring_cpus).enumerate();
         let mut copies: Vec<CopyInProgress<'_>> = rings

@@ -390,7 +390,7 @@ impl Recording {
     }
 
     /// Returns whether perf-prof made the recording.
-    fn is_own(&self) -> bool {
+    pub fn is_own(&self) -> bool {
         self.features.version.as_ref().is_some_and(|version| version.starts_with("perf-prof "))
     }
 

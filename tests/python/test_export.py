@@ -232,6 +232,7 @@ class Export(unittest.TestCase):
             expected = [(max(start, first), min(end, last)) for _, _, start, end, _ in shown]
             self.assertEqual([row[2:4] for row in window.sched if row[:2] == longest[:2]], expected)
             self.assertIn(longest[1], window.threads)
+        self.assertEqual(self.tables(path, "--time", "999999999,").threads, {}, "the recording ended before")
 
     def first_of(self, switches):
         """Returns the first switch of each CPU. Perfetto does not know when the task that leaves the CPU got it, so it

@@ -234,8 +234,8 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
 fn a_report_without_samples_leaves_an_earlier_picture_as_it_is() {
     let folder = Folder::new();
     let path = of_clock(&folder, 0);
-    let picture = folder.write("keep.svg", b"earlier");
-    for args in [&[][..], &["--diff", &path]] {
+    for (name, args) in [("keep.svg", &[][..]), ("keep.svg", &["--diff", &path]), ("keep.folded", &[])] {
+        let picture = folder.write(name, b"earlier");
         let output = perf_prof(&["report", "-i", &path, "-c", "nope", "--flame"]).arg(&picture).args(args).output();
         let output = output.unwrap();
         assert!(output.status.code() == Some(1) && said(&output).contains("no stacks were added"), "{output:?}");

@@ -14,8 +14,11 @@ use crate::{
     limits::MemoryLimit,
 };
 
-/// How many bytes behind the features are looked at. A stored index of the first recording may come before the next one.
-const LOOKED_AT: u64 = 16 << 20;
+/// How many bytes are read at a time to find the next recording.
+const AT_ONCE: u64 = 16 << 20;
+
+/// The size of the magic number and of the size of the header, with which a recording begins.
+const BEGIN: usize = 16;
 
 /// Returns the stored index of a recording, and where another recording begins in its file. The index is then that of the last
 /// one, so none is returned.
@@ -37,11 +40,20 @@ fn another(input: &dyn Input, order: ByteOrder, list: Section) -> io::Result<Opt
     let sections = std::iter::from_fn(|| Some(read.u64()?.saturating_add(read.u64()?)));
     // perf leaves a gap behind the list, and features may be before it.
     let end = sections.filter(|end| *end <= size).fold(list.offset.saturating_add(list.size), u64::max);
-    let behind = input.bytes(end, LOOKED_AT)?;
+    if StoredIndex::at_end(input, order)?.is_some_and(|(index, _)| index.offset == end) {
+        return Ok(None);
+    }
     let begins = |bytes: &[u8]| {
         let (magic, size) = bytes.split_first_chunk()?;
         let size = order.u64(*size.first_chunk()?);
         (order.u64(*magic) == PERF_MAGIC2 && matches!(size, FILE_HEADER | PIPE_HEADER)).then_some(())
     };
-    Ok(behind.windows(16).position(|bytes| begins(bytes).is_some()).map(|at| end + at as u64))
+    // A stored index of the first recording may come before the next one.
+    for from in (end..size).step_by((AT_ONCE - BEGIN as u64) as usize) {
+        let bytes = input.bytes(from, AT_ONCE)?;
+        if let Some(at) = bytes.windows(BEGIN).position(|bytes| begins(bytes).is_some()) {
+            return Ok(Some(from + at as u64));
+        }
+    }
+    Ok(None)
 }

@@ -150,17 +150,22 @@ impl StoredIndex {
     /// Reads the stored index at the end of a file. If the stored index is missing, damaged or of another version,
     /// returns an empty index, and all records have to be read to make an index.
     pub(crate) fn read(input: &dyn Input, order: ByteOrder, limit: &MemoryLimit) -> io::Result<StoredIndex> {
-        let nothing = Ok(StoredIndex::default());
-        let Some(end) = input.size()?.checked_sub(24) else { return nothing };
-        let last = input.bytes(end, 24)?;
-        let mut numbers = ByteReader::new(last.strip_suffix(&MAGIC).unwrap_or_default(), order);
-        let (Some(size), Some(sum)) = (numbers.u64(), numbers.u64()) else { return nothing };
-        let Some(begin) = end.checked_sub(size).filter(|_| limit.check(size.saturating_mul(PARSED)).is_ok()) else {
-            return nothing;
+        let at_end = Self::at_end(input, order)?;
+        let Some((at, sum)) = at_end.filter(|(at, _)| limit.check(at.size.saturating_mul(PARSED)).is_ok()) else {
+            return Ok(StoredIndex::default());
         };
-        let bytes = input.bytes(begin, size)?;
+        let bytes = input.bytes(at.offset, at.size)?;
         let is_whole = u64::from(crc32fast::hash(&bytes)) == sum;
         Ok(is_whole.then(|| StoredIndex::parse(&bytes, order)).flatten().unwrap_or_default())
+    }
+
+    /// Returns where the entries of the index at the end of a file are, and their checksum.
+    pub(crate) fn at_end(input: &dyn Input, order: ByteOrder) -> io::Result<Option<(Section, u64)>> {
+        let Some(end) = input.size()?.checked_sub(24) else { return Ok(None) };
+        let last = input.bytes(end, 24)?;
+        let mut numbers = ByteReader::new(last.strip_suffix(&MAGIC).unwrap_or_default(), order);
+        let (Some(size), Some(sum)) = (numbers.u64(), numbers.u64()) else { return Ok(None) };
+        Ok(end.checked_sub(size).map(|offset| (Section { offset, size }, sum)))
     }
 
     /// Takes an entry that has no blocks, and `value` in place of the offset. Returns false if it is the index of a file

@@ -54,6 +54,8 @@ pub struct Dump {
     short: Option<Short>,
     /// Samples at these times are written.
     window: Range<u64>,
+    /// The last time that is asked for.
+    until: u64,
     /// For each ring, the position up to which it was copied.
     since: Vec<Written>,
     /// Copies and records that are not written yet.
@@ -81,7 +83,7 @@ pub struct Dump {
 pub struct Continued {
     /// For each ring, the position up to which it was copied.
     pub written: Vec<Written>,
-    /// The time up to which the rings were copied.
+    /// When this copy began: all samples before this time are in the dump.
     pub at: u64,
 }
 
@@ -110,7 +112,7 @@ pub struct Start<'a> {
     pub before: Option<Duration>,
     /// If it is `None`: the time at which the copies begin, if a dump before this one has what the rings held earlier.
     pub continued: u64,
-    /// The time after which no sample is written.
+    /// The last time that is asked for. With `before`, no sample after it is written.
     pub until: u64,
     /// How long the dump continues after the trigger.
     pub after: Duration,
@@ -161,8 +163,10 @@ impl Dump {
             complete_from: complete.max(from),
             short,
             // After a resize, the rings begin to keep events one after another. From `began` on, all of them keep events.
-            // A ring may be copied between the time of a sample and its writing. So only positions tell what a dump continues.
-            window: before.map_or(0, |_| from).max(began)..until,
+            // A ring may be copied between the time of a sample and its writing. So only positions tell what a dump without
+            // `before` continues, and where the next one begins.
+            window: before.map_or(began..u64::MAX, |_| from.max(began)..until),
+            until,
             since: Vec::new(),
             pieces: Pieces::default(),
             in_order: None,
@@ -199,21 +203,17 @@ impl Dump {
         self.joined += 1;
         self.add_trigger(trigger);
         let until = last_time(trigger, after);
-        if until > self.window.end {
-            let more = Duration::from_nanos(until - self.window.end);
+        if until > self.until {
+            let more = Duration::from_nanos(until - self.until);
             self.ends = (self.ends + more).min(self.ends_at_latest);
-            self.window.end = until;
+            self.until = until;
+            self.window.end = self.window.end.max(until);
         }
     }
 
     /// Adds records about tasks that arrived since the start of the dump.
     pub fn add_side_band(&mut self, records: &[u8]) {
         self.pieces.add(records);
-    }
-
-    /// Copies what was written into the rings since the last copy.
-    pub fn copy(&self, capture: &Capture) -> Vec<CopiedRing> {
-        capture.copy_overwritten(&self.since)
     }
 
     /// Returns which share of a ring was written since the last copy, for the ring with the largest share.
@@ -425,7 +425,7 @@ impl Dump {
 
     /// Returns the time from the first trigger to the end of the dump, or to `now` if the dump still continues.
     pub fn lasted(&self, now: u64) -> Duration {
-        Duration::from_nanos(self.window.end.min(now).saturating_sub(self.trigger.time))
+        Duration::from_nanos(self.until.min(now).saturating_sub(self.trigger.time))
     }
 
     /// Writes the end of the recording. `side_band` contains the losses of records about tasks since the recorder

@@ -69,8 +69,9 @@ pub struct Keeper<'a> {
     measurement: Measurement,
     memory: usize,
     dump: Option<Dump>,
-    /// When the rings were copied last.
+    /// When the last copy of the rings began, and this time in ns of the events' clock.
     copied: Instant,
+    copied_at: u64,
     /// The end of the last complete dump, if the next one begins there.
     continued: Continued,
     /// The time after a dump in which events of `--trigger` cause no new dump.
@@ -155,6 +156,7 @@ impl<'a> Keeper<'a> {
             memory,
             dump: None,
             copied: now,
+            copied_at: began,
             continued: Continued::default(),
             rest: None,
             too_soon: 0,
@@ -290,7 +292,7 @@ impl<'a> Keeper<'a> {
             _ => last_time(&trigger, self.plan.after),
         };
         // Copy first, because new samples overwrite old samples all the time.
-        let copies = capture.copy_overwritten(&self.continued.written);
+        let copies = self.copy(capture);
         self.update_side_band(capture);
         match self.begin_dump(&trigger, until, request.path, copies, capture) {
             Ok(mut dump) => {
@@ -303,7 +305,13 @@ impl<'a> Keeper<'a> {
                 request.reply.map(|reply| reply.send(Err(format!("{error:#}"))));
             }
         }
-        self.copied = Instant::now();
+    }
+
+    /// Copies what was written into the rings since the last copy, or all that the next dump can have.
+    fn copy(&mut self, capture: &Capture) -> Vec<CopiedRing> {
+        (self.copied, self.copied_at) = (Instant::now(), self.now());
+        let since = self.dump.as_ref().map_or(&*self.continued.written, Dump::written);
+        capture.copy_overwritten(since)
     }
 
     /// Notes that a dump could not be written. A later trigger tries again, but frequent events do not try again each
@@ -370,8 +378,7 @@ impl<'a> Keeper<'a> {
         }
         let is_due = dump.fill(capture) >= COPIED_AT || now >= self.copied + COPIED_EVERY;
         if is_due && dump.has_room(self.room_for_copies(capture), capture) {
-            let copies = dump.copy(capture);
-            self.copied = now;
+            let copies = self.copy(capture);
             self.take(copies, Copies::Later);
             self.update_side_band(capture);
         }
@@ -418,19 +425,18 @@ impl<'a> Keeper<'a> {
                 while dump.backlog() != 0 && !dump.has_room(room, capture) {
                     dump.write_some(capture);
                 }
-                let copies = dump.copy(capture);
+                let copies = self.copy(capture);
                 self.update_side_band(capture);
                 copies
             }
         };
         self.take(copies, Copies::Later);
-        let at = self.now();
         let Some(mut dump) = self.dump.take() else { return };
         while dump.backlog() != 0 {
             dump.write_some(capture);
         }
         let (path, replies) = (dump.path.clone(), std::mem::take(&mut dump.replies));
-        let end = Continued { written: dump.written().to_vec(), at };
+        let end = Continued { written: dump.written().to_vec(), at: self.copied_at };
         let told = self.describe(&dump);
         let side_band = self.lost_side_band(capture);
         let outcome = match dump.finish(side_band.as_deref(), &self.off) {

@@ -30,7 +30,7 @@ pub struct FirstCopy {
 pub struct DumpTimes {
     /// The time since which the rings keep events.
     pub began: u64,
-    /// The start of the wanted time; 0 if all time is wanted.
+    /// The start of the wanted time. If all time is wanted: the end of the last dump, or 0.
     pub from: u64,
     /// The time of the first trigger.
     pub trigger: u64,

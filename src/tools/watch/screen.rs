@@ -33,12 +33,6 @@ impl Screen {
         size().1.saturating_sub(2)
     }
 
-    /// Returns whether no line has to be cut. A column of which a part of the title is left says nothing.
-    pub fn is_wide_enough_for(&self, lines: &[String]) -> bool {
-        let columns = size().0;
-        lines.iter().all(|line| line.chars().count() <= columns)
-    }
-
     /// Draws a head line and lines below it. Lines are cut to the width of the terminal.
     pub fn draw(&mut self, head: &str, lines: &[String], out: &mut Vec<u8>) {
         let (columns, rows) = size();

@@ -7,17 +7,50 @@ use perf_prof_system::output::terminal_size;
 
 /// The minimum width of a call chain.
 const NARROWEST: usize = 40;
+/// The space between two columns.
+const BETWEEN: usize = 2;
 /// The text that replaces outer frames.
 const OUTER: &str = "...;";
 /// The text that replaces other frames.
 const LEFT_OUT: &str = "...";
 
+/// Whether the last column of a table may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastColumn {
+    /// It stays.
+    Needed,
+    /// It is left out on a terminal that is too narrow for it.
+    Optional,
+}
+
 /// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, moves
 /// these columns to the end of the table, because nobody would find a column after a whole call chain.
-pub(super) fn fit(report: &mut Report, stacks: &[usize]) {
-    match terminal_size() {
-        Some((columns, _)) => fit_into(report, stacks, columns),
-        None => move_to_the_end(report, stacks),
+pub(super) fn fit(report: &mut Report, stacks: &[usize], last: LastColumn) {
+    let Some((columns, _)) = terminal_size() else { return move_to_the_end(report, stacks) };
+    if last == LastColumn::Optional {
+        leave_out_last(report, stacks, columns);
+    }
+    fit_into(report, stacks, columns);
+}
+
+/// Returns the widths of the columns, with the space between them.
+fn widths(report: &Report) -> Vec<usize> {
+    let count = |text: &String| text.chars().count();
+    let widest = |(at, (title, _)): (usize, &(String, _))| {
+        let cells = report.rows.iter().filter_map(|row| row.get(at)).map(count).max();
+        cells.unwrap_or(0).max(count(title)) + BETWEEN
+    };
+    report.columns.iter().enumerate().map(widest).collect()
+}
+
+/// Leaves out the last column if the table does not fit with the narrowest call chains.
+fn leave_out_last(report: &mut Report, stacks: &[usize], width: usize) {
+    let narrowest = |(at, of_column): (usize, usize)| {
+        if stacks.contains(&at) { of_column.min(NARROWEST + BETWEEN) } else { of_column }
+    };
+    if widths(report).into_iter().enumerate().map(narrowest).sum::<usize>() > width + BETWEEN {
+        report.columns.pop();
+        report.rows.iter_mut().for_each(|row| drop(row.pop()));
     }
 }
 
@@ -34,13 +67,8 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     if stacks.is_empty() {
         return;
     }
-    let count = |text: &String| text.chars().count();
-    let widest = |(at, (title, _)): (usize, &(String, _))| {
-        let cells = report.rows.iter().filter_map(|row| row.get(at)).map(count).max();
-        cells.unwrap_or(0).max(count(title)) + 2
-    };
-    let others: usize =
-        report.columns.iter().enumerate().filter(|(at, _)| !stacks.contains(at)).map(widest).sum::<usize>();
+    let others = widths(report).into_iter().enumerate().filter(|(at, _)| !stacks.contains(at));
+    let others: usize = others.map(|(_, width)| width).sum();
     let room = (width.saturating_sub(others) / stacks.len()).max(NARROWEST);
     let mut is_cut = false;
     for &at in stacks {
@@ -127,6 +155,21 @@ mod tests {
         let mut report = Report { columns, rows, notes: Vec::new() };
         move_to_the_end(&mut report, &[0]);
         assert_eq!(report.text(), "comm  count  stack\nmake  7      main;f");
+    }
+
+    #[test]
+    fn the_last_column_is_left_out_where_the_table_does_not_fit() {
+        let titles = |width: usize| {
+            let columns = ["stack", "count", "since start"].map(|name| (name.to_owned(), Align::Right)).to_vec();
+            let rows = vec![["f;".repeat(50), "7".to_owned(), "8".to_owned()].to_vec()];
+            // Notes may be wider than the table.
+            let mut report = Report { columns, rows, notes: vec!["n".repeat(200)] };
+            leave_out_last(&mut report, &[0], width);
+            assert!(report.rows.iter().all(|row| row.len() == report.columns.len()));
+            report.columns.into_iter().map(|(title, _)| title).collect::<Vec<_>>().join(" ")
+        };
+        let narrowest = NARROWEST + "  count  since start".len();
+        assert_eq!([narrowest - 1, narrowest].map(titles), ["stack count", "stack count since start"]);
     }
 
     #[test]

@@ -442,10 +442,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
                 let counted = self.counted.bound(events(&self.whole), missed.as_ref());
                 let head = format!("{}: {:.1} s, {counted}", self.names, end.as_secs_f64());
-                let mut text = self.command.lines(&period, rows);
-                if !screen.is_wide_enough_for(&text) {
-                    text = self.command.lines(&Period { whole: None, ..period }, rows);
-                }
+                let text = self.command.lines(&period, rows);
                 screen.draw(&head, &text, &mut self.output.waiting);
             }
             None => {

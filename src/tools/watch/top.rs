@@ -13,7 +13,7 @@ use super::{
     difference::{self, Change, Side},
     key_json::{key_members, shown_names},
     short_chains::is_stack,
-    stack_width,
+    stack_width::{self, LastColumn},
     tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
 
@@ -343,7 +343,8 @@ impl TallyCommand for Top {
         let notes = self.notes(period, &largest);
         let mut report = Report { columns, rows: table, notes };
         let stacks: Vec<usize> = (0..self.by.len()).filter(|&at| is_stack(&self.by[at])).collect();
-        stack_width::fit(&mut report, &stacks);
+        let last = if period.whole.is_some() { LastColumn::Optional } else { LastColumn::Needed };
+        stack_width::fit(&mut report, &stacks, last);
         report.text().lines().map(str::to_owned).collect()
     }
 

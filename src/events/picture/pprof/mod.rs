@@ -477,12 +477,12 @@ impl Profile {
 
 /// Returns whether a mapping is of a file, and not of the kernel or of memory, such as `[vdso]` and `//anon`.
 fn is_file(name: &str) -> bool {
-    name.starts_with('/') && !name.starts_with("//")
+    name.starts_with('/') && !["//", "/memfd:", "/SYSV", "/anon_hugepage"].iter().any(|memory| name.starts_with(memory))
 }
 
 /// Returns whether a file is neither a library, nor a module of the kernel, nor a script.
 fn is_program(name: &str) -> bool {
-    let (_, file) = name.rsplit_once('/').unwrap_or_default();
+    let (_, file) = name.trim_end_matches(" (deleted)").rsplit_once('/').unwrap_or_default();
     !file.split('.').skip(1).any(|part| matches!(part, "so" | "ko" | "py"))
 }
 

@@ -38,8 +38,13 @@ pub struct Window {
 /// status of the program if the user ended it.
 pub fn find(input: &Input, chosen: &mut ChosenRecording) -> Result<Result<Vec<Window>, ExitStatus>> {
     let mut windows = windows(chosen.selected_times()?.to_vec());
-    let Some(begin) = windows.last().map(|window| window.first) else { return Ok(Ok(windows)) };
+    if windows.is_empty() {
+        return Ok(Ok(windows));
+    }
     let times = chosen.times()?;
+    // Nobody knows who is on a CPU after the recording has ended.
+    windows.retain(|window| times.is_none_or(|(_, last)| window.first <= last));
+    let Some(begin) = windows.last().map(|window| window.first) else { return Ok(Ok(windows)) };
     for window in &mut windows {
         window.end = window.end.filter(|&end| times.is_some_and(|(_, last)| end < last));
     }

@@ -60,11 +60,16 @@ pub(super) struct ChainsApart {
 impl ChainsApart {
     pub fn of(before: &Added, after: &Added) -> ChainsApart {
         let has_chains = |of: &Added, name: &str| {
-            let mut same =
-                of.names.iter().zip(&of.sums.shares).zip(&of.sums.has_chains).filter(|((other, shares), _)| {
-                    without_modifiers(other) == without_modifiers(name) && shares.samples() != 0
-                });
-            same.next().map(|(_, &has_chains)| has_chains)
+            let mut sampled = of
+                .names
+                .iter()
+                .zip(&of.sums.shares)
+                .zip(&of.sums.has_chains)
+                .filter(|((_, shares), _)| shares.samples() != 0);
+            let same = sampled.clone().find(|((other, _), _)| *other == name);
+            let same =
+                same.or_else(|| sampled.find(|((other, _), _)| without_modifiers(other) == without_modifiers(name)));
+            same.map(|(_, &has_chains)| has_chains)
         };
         let mut apart = ChainsApart::default();
         for name in &after.names {

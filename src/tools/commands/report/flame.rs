@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result};
 use perf_prof_events::{
     event::Shares,
     picture::{
-        EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events, weight_text,
+        DrawError, EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events,
+        weight_text,
     },
 };
 use perf_prof_system::output;
@@ -78,6 +79,7 @@ impl FlamePlan {
         };
         let mut to = Vec::new();
         match before {
+            None if is_text && stacks.is_empty() => return Err(DrawError::Empty.into()),
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
             None if common.is_none() => {
                 draw_events(stacks, &weights(after), &style(caption(after), lacks(after, stacks)), &mut to)?;
