@@ -59,7 +59,7 @@ times = {title: (f"{title} us", ">10.1f", lambda ns: ns / 1000) for title in ("P
 columns = Columns(False, comm=("COMM", "<16"), tid=("TID", ">8"), waits=("WAITS", ">8"), **times)
 report = Report(lambda: defaultdict(new_waits), show, counts, notes={
     "unpaired": "waits that are not counted, because their start was not seen",
-    "untold": "waits that are not counted, because their CPU lost events during them",
+    "untold": "waits that are not counted, because events were lost or not read during them",
     "again": "waits that are not counted, because the task was woken again before a switch to it was seen",
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; waits may be missing or wrong".format,
 })  # fmt: skip

@@ -66,7 +66,7 @@ columns = Columns(
     errors=("ERRORS", "", lambda errors: " ".join(f"{name}:{count}" for name, count in errors.items())),
 )  # fmt: skip
 report = Report(lambda: defaultdict(new_row), show, counts, columns, {
-    "untold": "calls that are not timed, because their CPU lost events during them",
+    "untold": "calls that are not timed, because events were lost or not read during them",
     "unpaired": "calls that are not timed, because their entry or exit was not seen or came in the wrong order",
 })  # fmt: skip
 entered = Pairs(report, counts)  # thread id -> the system call that the thread is in

@@ -45,7 +45,8 @@ pub enum Gaps {
     /// There are no markers: only the records about losses are delivered.
     #[default]
     NotMarked,
-    /// There are markers only where records cannot be read, because no other record says so.
+    /// There are markers only where records cannot be read, where the user selected none, and where the events were off,
+    /// because no other record says so.
     Unread,
     /// There are markers. Spans and other events that are made of several samples need them.
     Marked,

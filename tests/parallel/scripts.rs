@@ -239,6 +239,25 @@ fn times_off_cpu_that_cross_a_border_are_counted_once() {
     assert!(out.contains("0.000 ms off CPU in 0 stacks"), "{out}");
 }
 
+/// Tasks that left their CPU in one range were off it until the next range.
+#[test]
+fn no_time_off_cpu_goes_on_over_a_time_that_is_not_selected() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recorded(folder, &["-a", "-g", "-e", "sched:sched_switch"], BUSY);
+    let total = |times: &str| -> u64 {
+        let (out, _) = check_with(&SHARES[..2], folder, "offcpu.py", &["--comm", "sh", "--time", times]);
+        let total = out.lines().find_map(|line| line.split_once(" off CPU in ")).unwrap_or_else(|| panic!("{out}")).0;
+        let (number, unit) = total.split_once(' ').unwrap();
+        let us = number.replace('.', "").parse::<u64>().unwrap();
+        if unit == "s" { us * 1000 } else { us }
+    };
+    let [one, other, both] = ["10%-40%", "60%-90%", "10%-40%,60%-90%"].map(total);
+    assert!(one + other == both && one > 0 && other > 0, "{one} {other} {both}");
+    let refused = run_script(folder, "offcpu.py", &["--input", "perf.data", "-C", "0"]);
+    assert!(said(&refused).contains("the script needs the events of all CPUs"), "{}", said(&refused));
+}
+
 #[test]
 fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     let folder = tempfile::tempdir().unwrap();

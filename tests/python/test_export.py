@@ -233,6 +233,11 @@ class Export(unittest.TestCase):
             self.assertEqual([row[2:4] for row in window.sched if row[:2] == longest[:2]], expected)
             self.assertIn(longest[1], window.threads)
         self.assertEqual(self.tables(path, "--time", "999999999,").threads, {}, "the recording ended before")
+        several = self.export("-o", "x.pftrace", "-i", str(path), "--time", "10%-20%,30%-40%", check=False)
+        self.assertIn(b"a trace for Perfetto shows one range of time, and 2 are selected", several.stderr)
+        # A task that left the CPU may run on another one.
+        states = {state for tid, state, *_ in self.tables(path, "-C", str(longest[0])).thread_state}
+        self.assertLessEqual(states, {"Running", 0x8000, 0x10, 0x20})
 
     def first_of(self, switches):
         """Returns the first switch of each CPU. Perfetto does not know when the task that leaves the CPU got it, so it

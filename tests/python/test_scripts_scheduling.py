@@ -39,7 +39,7 @@ class RunqLat(ScriptTest):
         events = [wakeup(1000, 8), Lost(time=2000, events=3), switch(6000, 7, 8)]
         text = self.run_script("runqlat.py", events)
         self.assertIn("no waits seen", text)
-        self.assertIn("because their CPU lost events during them: 1)", text)
+        self.assertIn("because events were lost or not read during them: 1)", text)
 
     def test_a_task_that_is_woken_again_waits_from_the_last_wake_up(self):
         events = [wakeup(1 * MS, 8), wakeup(900 * MS, 8), switch(901 * MS, 7, 8)]
@@ -121,7 +121,7 @@ class OffCpu(ScriptTest):
     def test_losses_and_unseen_switches_are_reported(self):
         events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN), Lost(time=2 * MS), switch(4 * MS, 8, 7)]
         text = self.run_script("offcpu.py", events)
-        self.assertIn("because their CPU lost events during them: 1, at most 3.000 ms)", text)
+        self.assertIn("because events were lost or not read during them: 1, at most 3.000 ms)", text)
         events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN), switch(4 * MS, 9, 7)]
         self.assertIn("(switches that were not seen, by losses, a filter or the kernel: 1 or more", self.run_script("offcpu.py", events))
         self.assertNotIn("switches that were not seen", self.run_script("offcpu.py", [events[0], switch(4 * MS, 8, 7)]))

@@ -70,7 +70,7 @@ def __print_stat__(indent: int) -> None:
 
 # [OPTIONAL]
 def __lost__(lost_start: int, lost_end: int) -> None:
-    """Called when events were lost or cannot be read. With --order, and in replays, this was between lost_start and lost_end;
+    """Called when events were lost or are not read. With --order, and in replays, this was between lost_start and lost_end;
     otherwise both are 0."""
     print(f"events lost between {lost_start} and {lost_end}")
 "#;

@@ -87,9 +87,7 @@ pub enum ProbeLocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeSyntaxError {
     /// A user probe without a file.
-    #[error(
-        "a probe in user space needs a file; write {kind}:{location}@\"/path/or/name\"; with --input, any name will do"
-    )]
+    #[error("a probe in user space needs a file; write {kind}:{location}@\"/path/or/name\"")]
     NoFile {
         /// The kind's name.
         kind: &'static str,
@@ -468,9 +466,9 @@ mod tests {
         check(
             &all,
             expect![[r#"
-            uprobe:malloc                        error: a probe in user space needs a file; write uprobe:malloc@"/path/or/name"; with --input, any name will do
-            uprobe:malloc@                       error: a probe in user space needs a file; write uprobe:malloc@"/path/or/name"; with --input, any name will do
-            uprobe:malloc@""                     error: a probe in user space needs a file; write uprobe:malloc@"/path/or/name"; with --input, any name will do
+            uprobe:malloc                        error: a probe in user space needs a file; write uprobe:malloc@"/path/or/name"
+            uprobe:malloc@                       error: a probe in user space needs a file; write uprobe:malloc@"/path/or/name"
+            uprobe:malloc@""                     error: a probe in user space needs a file; write uprobe:malloc@"/path/or/name"
             uprobe:@"x"                          error: the function is missing; write uprobe:FUNCTION[+OFFSET]@"FILE" or uprobe:0xADDRESS@"FILE"
             uprobe:+5@x                          error: the function is missing; write uprobe:FUNCTION[+OFFSET]@"FILE" or uprobe:0xADDRESS@"FILE"
             uprobe:f+@x                          error: `` is not an offset; write a number of bytes, for example 16 or 0x10

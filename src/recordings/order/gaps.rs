@@ -42,14 +42,14 @@ pub(crate) struct Gap {
     delivered: u64,
     /// The CPU of the ring; [`NO_CPU`] if the records do not contain it.
     cpu: u32,
-    /// Whether records are missing that cannot be read. No other record says so.
+    /// Whether records are missing that cannot be read, or are not to be read. No other record says so.
     is_unread: bool,
 }
 
 impl Gap {
     /// Returns the gap of a time of which no records are read, or in which the events were off.
     pub fn of_hole((first, last): (u64, u64)) -> Gap {
-        Gap { is_unread: false, ..Gap::of_unread(first.saturating_sub(1), last.saturating_add(1)) }
+        Gap::of_unread(first.saturating_sub(1), last.saturating_add(1))
     }
 
     /// Returns the gap of a damaged block. A block may have records of several rings, one ring after another. So the records

@@ -310,8 +310,7 @@ impl<'a> Keeper<'a> {
     /// Copies what was written into the rings since the last copy, or all that the next dump can have.
     fn copy(&mut self, capture: &Capture) -> Vec<CopiedRing> {
         (self.copied, self.copied_at) = (Instant::now(), self.now());
-        let since = self.dump.as_ref().map_or(&*self.continued.written, Dump::written);
-        capture.copy_overwritten(since)
+        capture.copy_overwritten(self.dump.as_ref().map_or(&self.continued.written, Dump::written))
     }
 
     /// Notes that a dump could not be written. A later trigger tries again, but frequent events do not try again each
@@ -578,14 +577,13 @@ impl<'a> Keeper<'a> {
 
     /// Returns a text about the contents of a dump, for the message about the dump.
     fn describe(&self, dump: &Dump) -> String {
-        let trigger = &dump.trigger;
-        let colon = if trigger.event.is_empty() { "" } else { ": " };
-        let what = format!("{}{colon}{}", trigger.reason, trigger.event);
         let mut text = dump.start();
         if !self.plan.after.is_zero() {
             text += &format!(" to {:.1} s after", dump.lasted(self.now()).as_secs_f64());
         }
-        text + &format!(" `{what}`") + &dump.further_triggers() + &dump.lack(!self.plan.is_on_request())
+        text + &format!(" `{}`", dump.trigger.text())
+            + &dump.further_triggers()
+            + &dump.lack(!self.plan.is_on_request())
     }
 
     fn report(&self, path: &std::path::Path, told: &str, summary: &recorder::Summary) {

@@ -52,6 +52,14 @@ pub struct Trigger {
     pub cpu: u32,
 }
 
+impl Trigger {
+    /// Returns a text about the trigger for messages.
+    pub fn text(&self) -> String {
+        let colon = if self.event.is_empty() { "" } else { ": " };
+        format!("{}{colon}{}", self.reason, self.event)
+    }
+}
+
 /// Returns the attr of the event. `like` is the attr of another event of the recording, with the same clock.
 pub fn attr(like: &EventAttr) -> EventAttr {
     let mut attr = perf_event_attr {

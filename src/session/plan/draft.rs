@@ -164,6 +164,7 @@ impl Draft {
     /// sources may still need the events of all tasks. Then the run delivers only the spans of the selected tasks.
     fn target(&self) -> Result<LiveTarget, PlanError> {
         let (target, selected_tasks) = self.selection.clone().target_and_selected_tasks()?;
+        self.selection.refuse_some_cpus()?;
         self.selection.refuse_idle_tasks()?;
         if selected_tasks.is_some() {
             check_coverage(&self.events, Coverage::All)?;
@@ -178,6 +179,7 @@ impl Draft {
         if let Some(option) = self.live_option() {
             return Err(PlanError::LiveOptionWithInput(option));
         }
+        self.selection.refuse_some_cpus()?;
         let Selection { all_cpus, cpus, pids, tids, cgroups, command, .. } = self.selection.clone();
         if !command.is_empty() {
             return Err(PlanError::CommandWithInput(command));

@@ -38,6 +38,8 @@ pub enum RunOption {
 pub enum PlanError {
     /// Two options that select different targets.
     TwoTargets(RunOption, RunOption),
+    /// Some CPUs were selected, but the script needs the events of all.
+    SomeOfAllCpus,
     /// The id 0 of the idle tasks, for live events.
     IdleTaskId(RunOption),
     /// A command that is not the target needs all CPUs as the target, but another target was given.
@@ -78,6 +80,10 @@ impl PlanError {
                 let (first, second) = (name(*first), name(*second));
                 format!("{first} and {second} cannot be combined: select only one target for the events")
             }
+            PlanError::SomeOfAllCpus => format!(
+                "{cpus} cannot be combined with --all-cpus: the script needs the events of all CPUs, because tasks move between \
+                 them"
+            ),
             PlanError::IdleTaskId(option) => format!(
                 "{} 0: events cannot be attached to the idle tasks, which have id 0; use {cpus} to trace all tasks on \
                  some CPUs, idle tasks included",

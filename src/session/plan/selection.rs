@@ -95,6 +95,12 @@ impl Selection {
         }
     }
 
+    /// Fails if some CPUs are selected, but all are needed.
+    pub(super) fn refuse_some_cpus(&self) -> Result<(), PlanError> {
+        let is_some_of_all = self.all_cpus == AllCpus::BesideTasks && self.cpus.is_some();
+        if is_some_of_all { Err(PlanError::SomeOfAllCpus) } else { Ok(()) }
+    }
+
     /// Fails if an idle task is selected. A recording may contain samples of idle tasks, but no events can be attached
     /// to them.
     pub(super) fn refuse_idle_tasks(&self) -> Result<(), PlanError> {

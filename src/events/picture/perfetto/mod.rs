@@ -14,7 +14,7 @@ use std::{
 use self::packet::*;
 pub use self::{
     kernel_event::{KernelEvent, Machine, Place, Task, ThreadMoment},
-    kernel_trace::{KernelTrace, Switches, ThreadEnds},
+    kernel_trace::{KernelTrace, Switches, ThreadEnds, UNKNOWN_STATE, is_exit},
 };
 use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
 

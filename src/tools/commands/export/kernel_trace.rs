@@ -1,12 +1,14 @@
 //! A trace for Perfetto. Perfetto fills tables from events of the scheduler, of tasks and of CPU counters. All other
 //! events are instants on the tracks of their threads.
 
-use std::{collections::VecDeque, io};
+use std::io;
 
 use perf_prof_events::{
     event::{Context, EventType, Sample, has_callchain},
     picture::{
-        perfetto::{KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment},
+        perfetto::{
+            KernelEvent, KernelTrace, Machine, Place, Switches, Task, ThreadEnds, ThreadMoment, UNKNOWN_STATE, is_exit,
+        },
         timeline::Argument,
     },
 };
@@ -17,7 +19,7 @@ use super::{
     known_events::{Kind, Known},
     rows::{Datum, Row, functions, text, values},
     selected_tasks::SelectedTasks,
-    windows::Window,
+    window::Window,
 };
 
 /// A trace that is being written, and the kind of each event in it.
@@ -26,10 +28,11 @@ pub struct PerfettoTrace<'a> {
     kinds: Vec<Kind>,
     dating: Dating,
     tasks: SelectedTasks,
-    /// The windows of time that begin later than the events so far.
-    windows: VecDeque<Window>,
-    /// The last window that has begun.
+    /// The selected time, until it has begun.
     window: Option<Window>,
+    /// The end of the selected time, if the recording goes on after it.
+    end: Option<u64>,
+    states: States,
     /// The number of samples of other tasks than the selected ones.
     left_out: u64,
     /// The time of the first event.
@@ -40,10 +43,33 @@ pub struct PerfettoTrace<'a> {
 pub struct Scope {
     /// The tasks that the user selected.
     pub tasks: SelectedTasks,
-    /// The times that the user selected; empty for all.
-    pub windows: Vec<Window>,
+    /// The time that the user selected; `None` for all.
+    pub window: Option<Window>,
+    /// Whether the states of threads are known.
+    pub states: States,
     /// Whether the recording has only the events of some tasks.
     pub of_some_tasks: bool,
+}
+
+/// Whether the states of threads are known while they are not on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum States {
+    Known,
+    /// Some CPUs are selected. A thread that left one of them may be on another one.
+    Unknown,
+}
+
+impl States {
+    /// Returns what is known of an event: of threads without known states, when they are on a CPU.
+    fn known(self, event: KernelEvent) -> Option<KernelEvent> {
+        match (self, event) {
+            (States::Unknown, KernelEvent::Switch { prev, next, state }) if !is_exit(state) => {
+                Some(KernelEvent::Switch { prev, next, state: UNKNOWN_STATE })
+            }
+            (States::Unknown, KernelEvent::Waking(..) | KernelEvent::Wakeup(..) | KernelEvent::WakeupNew(..)) => None,
+            (_, event) => Some(event),
+        }
+    }
 }
 
 /// Whether the time of day is still to be written into the trace.
@@ -69,7 +95,7 @@ impl<'a> PerfettoTrace<'a> {
         let is_free = |kind: &Kind| matches!(kind, Kind::Known(Known::Free, _));
         let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
         let is_switch = |kind: &Kind| matches!(kind, Kind::Known(Known::Switch, _));
-        let Scope { tasks, windows, of_some_tasks } = scope;
+        let Scope { tasks, window, states, of_some_tasks } = scope;
         let switches = match kinds.iter().any(is_switch) {
             true if of_some_tasks => Switches::OfSome,
             true => Switches::Recorded,
@@ -80,8 +106,9 @@ impl<'a> PerfettoTrace<'a> {
             kinds,
             dating,
             tasks,
-            windows: windows.into(),
-            window: None,
+            end: window.as_ref().and_then(|window| window.end),
+            window,
+            states,
             left_out: 0,
             first: None,
         })
@@ -111,29 +138,18 @@ impl PerfettoTrace<'_> {
         }
     }
 
-    /// Begins the windows up to `time`: the tasks that were on the CPUs before a window begins are there from its begin on.
-    fn begin_windows(&mut self, time: u64, context: &Context) -> io::Result<()> {
-        while self.windows.front().is_some_and(|window| window.first <= time) {
-            self.end_window()?;
-            let Some(window) = self.windows.pop_front() else { break };
-            for (&cpu, task) in &window.running {
-                let place = Place { cpu, time: window.first, tid: 0 };
-                let switch = KernelEvent::Switch { prev: Task::idle(), state: 0, next: task.clone() };
-                if let Some(switch) = self.tasks.narrowed(switch, place, context) {
-                    self.begin(window.first, context)?;
-                    self.known_event(switch, place, context)?;
-                }
+    /// Begins the window: the tasks that were on the CPUs before it begins are there from then on.
+    fn begin_window(&mut self, context: &Context) -> io::Result<()> {
+        let Some(Window { first, running, .. }) = self.window.take() else { return Ok(()) };
+        for (cpu, task) in running {
+            let place = Place { cpu, time: first, tid: 0 };
+            let switch = KernelEvent::Switch { prev: Task::idle(), state: 0, next: task };
+            if let Some(switch) = self.tasks.narrowed(switch, place, context) {
+                self.begin(first, context)?;
+                self.known_event(switch, place, context)?;
             }
-            self.window = Some(window);
         }
         Ok(())
-    }
-
-    /// Ends the last window that has begun: no task is on a CPU any longer.
-    fn end_window(&mut self) -> io::Result<()> {
-        let Some(end) = self.window.take().and_then(|window| window.end) else { return Ok(()) };
-        self.tasks.leave_window();
-        self.trace.leave_cpus(end)
     }
 
     /// Writes an event that fills a table, if it concerns the selected tasks.
@@ -150,7 +166,7 @@ impl PerfettoTrace<'_> {
 
 impl Exporter for PerfettoTrace<'_> {
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
-        self.begin_windows(sample.time(), context)?;
+        self.begin_window(context)?;
         let of = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
         let is_selected = self.tasks.has(of.tid, of.time, context);
         self.left_out += u64::from(!is_selected);
@@ -160,7 +176,8 @@ impl Exporter for PerfettoTrace<'_> {
         if is_selected && let Some((time, switch)) = self.tasks.earlier_switch(of.cpu, of.tid) {
             self.known_event(switch, Place { time, tid: 0, ..of }, context)?;
         }
-        let known = self.kinds.get(event).and_then(|kind| kind.event(sample));
+        let known =
+            self.kinds.get(event).and_then(|kind| kind.event(sample)).and_then(|known| self.states.known(known));
         let known = known.and_then(|known| self.tasks.narrowed(known, of, context));
         if known.is_none() && !is_selected {
             return Ok(());
@@ -208,8 +225,10 @@ impl Exporter for PerfettoTrace<'_> {
     }
 
     fn finish(mut self, context: &Context, partial: Option<&Partial>) -> io::Result<()> {
-        self.begin_windows(u64::MAX, context)?;
-        self.end_window()?;
+        self.begin_window(context)?;
+        if let Some(end) = self.end {
+            self.trace.leave_cpus(end)?;
+        }
         if let Some(partial) = partial {
             self.trace.partial(&partial.text(), self.first.unwrap_or(0))?;
         }

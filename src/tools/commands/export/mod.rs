@@ -9,7 +9,7 @@ mod known_events;
 mod pprof_file;
 mod rows;
 mod selected_tasks;
-mod windows;
+mod window;
 
 use std::{
     collections::HashMap,
@@ -46,7 +46,7 @@ use self::{
     arrow_file::ArrowFile,
     column_file::{ColumnFile, Parquet},
     firefox::FirefoxProfile,
-    kernel_trace::{Dating, PerfettoTrace, Scope},
+    kernel_trace::{Dating, PerfettoTrace, Scope, States},
     pprof_file::PprofFile,
     rows::{CsvTable, JsonRows},
     selected_tasks::SelectedTasks,
@@ -277,18 +277,19 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         chosen.find_time_of_day()?;
     }
     let dating = dating(plan.form, &mut chosen)?;
-    let windows = match plan.form {
-        Form::Perfetto => match windows::find(&input, &mut chosen)? {
-            Ok(windows) => windows,
+    let window = match plan.form {
+        Form::Perfetto => match window::find(&input, &mut chosen)? {
+            Ok(window) => window,
             Err(status) => return Ok(status),
         },
-        _ => Vec::new(),
+        _ => None,
     };
     let recording = chosen.recording();
     let of_some_tasks = recording.events.iter().any(|event| recording.is_of_some_tasks(event))
         || (recording.is_own() && names_tasks(&recording.features.cmdline));
     let of = Extent { selects_tasks: tasks.is_any(), of_some_tasks };
-    let scope = Scope { tasks, windows, of_some_tasks };
+    let states = if input.cpus.is_some() { States::Unknown } else { States::Known };
+    let scope = Scope { tasks, window, states, of_some_tasks };
     let failed = || format!("cannot write {}", plan.output);
     let mut to = Destination::open(&plan.output).with_context(failed)?;
     let Exported { status, count, partial, written } = write(plan, chosen, Found { columns, dating, scope }, &mut to)?;

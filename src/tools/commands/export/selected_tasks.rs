@@ -62,11 +62,6 @@ impl SelectedTasks {
         Some((last.time, KernelEvent::Switch { prev: Task::idle(), state: 0, next: last.task.clone() }))
     }
 
-    /// Forgets the switches, because the next events are from a later time.
-    pub fn leave_window(&mut self) {
-        self.switches.clear();
-    }
-
     /// Returns an event as it concerns the selected tasks: instead of other tasks, the idle task is on the CPU. Returns `None`
     /// if it does not concern them.
     pub fn narrowed(&mut self, event: KernelEvent, of: Place, context: &Context) -> Option<KernelEvent> {
