@@ -79,7 +79,7 @@ signal__signal_generate, signal__signal_deliver = processes.signal_generate, pro
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    # Of a time whose records cannot be read, it is told where this time begins and where it ends.
+    # Of a time whose records are not read, it is told where this time begins and where it ends.
     if [(lost_start, lost_end)] != told or not lost_end:
-        lines.print(lost_start, "(events were lost: lines may be missing or incomplete)")
+        lines.print(lost_start, "(events were lost or not read: lines may be missing or incomplete)")
     told[:] = [(lost_start, lost_end)]

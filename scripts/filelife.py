@@ -88,7 +88,7 @@ def syscall(call: Any) -> None:
 def __lost__(lost_start: int, lost_end: int) -> None:
     # Lost events may have removed files and created them again.
     if created:
-        counts["of files that existed while events were lost, at most"] += len(created)
+        counts["of files that existed while events were lost or not read, at most"] += len(created)
     created.clear()
     paths.lost(lost_start, lost_end)
 

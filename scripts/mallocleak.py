@@ -97,4 +97,4 @@ def __exit__() -> None:
     elif counts["new"]:
         __interval__()
     if forgotten := counts["forgotten"]:
-        columns.note(f"allocations that are no longer counted, because lost events may have freed them: {forgotten}")
+        columns.note(f"allocations that are no longer counted, because events that were lost or not read may have freed them: {forgotten}")

@@ -253,9 +253,10 @@ fn no_time_off_cpu_goes_on_over_a_time_that_is_not_selected() {
         if unit == "s" { us * 1000 } else { us }
     };
     let [one, other, both] = ["10%-40%", "60%-90%", "10%-40%,60%-90%"].map(total);
-    assert!(one + other == both && one > 0 && other > 0, "{one} {other} {both}");
+    // From 1 s on, a total has three decimals.
+    assert!((one + other).abs_diff(both) < 2000 && one > 0 && other > 0, "{one} {other} {both}");
     let refused = run_script(folder, "offcpu.py", &["--input", "perf.data", "-C", "0"]);
-    assert!(said(&refused).contains("the script needs the events of all CPUs"), "{}", said(&refused));
+    assert!(said(&refused).contains("cannot be combined with --all-cpus"), "{}", said(&refused));
 }
 
 #[test]

@@ -216,7 +216,7 @@ class MallocLeak(ScriptTest):
         module.__lost__(0, 1)
         with redirect_stdout(StringIO()) as out:
             module.__exit__()
-        self.assertIn("(allocations that are no longer counted, because lost events may have freed them: 1)", out.getvalue())
+        self.assertIn("(allocations that are no longer counted, because events that were lost or not read may have freed them: 1)", out.getvalue())
 
 
 if __name__ == "__main__":

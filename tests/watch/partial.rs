@@ -234,7 +234,12 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
 fn a_report_without_samples_leaves_an_earlier_picture_as_it_is() {
     let folder = Folder::new();
     let path = of_clock(&folder, 0);
-    for (name, args) in [("keep.svg", &[][..]), ("keep.svg", &["--diff", &path]), ("keep.folded", &[])] {
+    for (name, args) in [
+        ("keep.svg", &[][..]),
+        ("keep.svg", &["--diff", &path]),
+        ("keep.folded", &[]),
+        ("keep.folded", &["--diff", &path]),
+    ] {
         let picture = folder.write(name, b"earlier");
         let output = perf_prof(&["report", "-i", &path, "-c", "nope", "--flame"]).arg(&picture).args(args).output();
         let output = output.unwrap();

@@ -43,10 +43,10 @@ pub trait Deliver {
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.lost(start, end))
     }
-    /// Reports that no records between the times `start` and `end` are read: the recording is damaged or its end is missing, the
-    /// user did not select this time, or the events were off. Called where this time begins and where it ends, because samples in between may be delivered. `end` is
-    /// `u64::MAX` if it is the end of the recording. For the last receiver, it is a loss. Beside it, derived events are told by
-    /// [`Deliver::loss_begins`].
+    /// Reports that records between the times `start` and `end` are not read: the recording is damaged or its end is missing, the
+    /// user did not select this time, or the events were off. Called where this time begins and where it ends, because samples
+    /// in between may be delivered. `end` is `u64::MAX` if it is the end of the recording. For the last receiver, it is a loss.
+    /// Beside it, derived events are told by [`Deliver::loss_begins`].
     fn unread(&mut self, start: u64, end: u64) -> Flow {
         match self.inner() {
             Some(inner) => inner.unread(start, end),

@@ -17,6 +17,10 @@ use crate::{
 /// How many bytes are read at a time to find the next recording.
 const AT_ONCE: u64 = 16 << 20;
 
+/// How far the next recording is looked for: behind the largest index of the first one. Much larger files can be made that take no
+/// room on a disk.
+const LOOKED_AT: u64 = 1 << 30;
+
 /// The size of the magic number and of the size of the header, with which a recording begins.
 const BEGIN: usize = 16;
 
@@ -49,7 +53,7 @@ fn another(input: &dyn Input, order: ByteOrder, list: Section) -> io::Result<Opt
         (order.u64(*magic) == PERF_MAGIC2 && matches!(size, FILE_HEADER | PIPE_HEADER)).then_some(())
     };
     // A stored index of the first recording may come before the next one.
-    for from in (end..size).step_by((AT_ONCE - BEGIN as u64) as usize) {
+    for from in (end..size.min(end.saturating_add(LOOKED_AT))).step_by((AT_ONCE - BEGIN as u64) as usize) {
         let bytes = input.bytes(from, AT_ONCE)?;
         if let Some(at) = bytes.windows(BEGIN).position(|bytes| begins(bytes).is_some()) {
             return Ok(Some(from + at as u64));

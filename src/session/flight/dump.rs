@@ -83,7 +83,7 @@ pub struct Dump {
 pub struct Continued {
     /// For each ring, the position up to which it was copied.
     pub written: Vec<Written>,
-    /// When this copy began: all samples before this time are in the dump.
+    /// When this copy began: all samples that were written before this time are in the dump.
     pub at: u64,
 }
 

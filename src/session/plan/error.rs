@@ -38,7 +38,7 @@ pub enum RunOption {
 pub enum PlanError {
     /// Two options that select different targets.
     TwoTargets(RunOption, RunOption),
-    /// Some CPUs were selected, but the script needs the events of all.
+    /// Some CPUs were selected, but the script asks for the events of all.
     SomeOfAllCpus,
     /// The id 0 of the idle tasks, for live events.
     IdleTaskId(RunOption),
@@ -80,10 +80,11 @@ impl PlanError {
                 let (first, second) = (name(*first), name(*second));
                 format!("{first} and {second} cannot be combined: select only one target for the events")
             }
-            PlanError::SomeOfAllCpus => format!(
-                "{cpus} cannot be combined with --all-cpus: the script needs the events of all CPUs, because tasks move between \
-                 them"
-            ),
+            PlanError::SomeOfAllCpus => {
+                format!(
+                    "{cpus} cannot be combined with --all-cpus, with which a script asks for the events of all CPUs"
+                )
+            }
             PlanError::IdleTaskId(option) => format!(
                 "{} 0: events cannot be attached to the idle tasks, which have id 0; use {cpus} to trace all tasks on \
                  some CPUs, idle tasks included",

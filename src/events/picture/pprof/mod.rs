@@ -477,7 +477,8 @@ impl Profile {
 
 /// Returns whether a mapping is of a file, and not of the kernel or of memory, such as `[vdso]` and `//anon`.
 fn is_file(name: &str) -> bool {
-    name.starts_with('/') && !["//", "/memfd:", "/SYSV", "/anon_hugepage"].iter().any(|memory| name.starts_with(memory))
+    name.starts_with('/')
+        && !["//", "/memfd:", "/SYSV", "/anon_hugepage", "/dev/zero"].iter().any(|memory| name.starts_with(memory))
 }
 
 /// Returns whether a file is neither a library, nor a module of the kernel, nor a script.

@@ -92,7 +92,7 @@ fn without_a_program_the_first_mapping_is_another_file() {
     for (names, first) in [
         (&["[kernel.kallsyms]", "[vdso]"][..], "[kernel.kallsyms]"),
         (&["[kernel.kallsyms]", "/lib/libc.so.6"], "/lib/libc.so.6"),
-        (&["/memfd:jit", "[kernel.kallsyms]"], "/memfd:jit"),
+        (&["[kernel.kallsyms]", "/memfd:jit", "/dev/zero (deleted)"], "[kernel.kallsyms]"),
         (&["[kernel.kallsyms]", "/memfd:jit (deleted)", "/lib/libjvm.so (deleted)"], "/lib/libjvm.so (deleted)"),
         (&["/lib/libjvm.so (deleted)", "/lib/libjvm.so (deleted)", "/bin/java (deleted)"], "/bin/java (deleted)"),
     ] {

@@ -55,7 +55,7 @@ pub struct Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum States {
     Known,
-    /// Some CPUs are selected. A thread that left one of them may be on another one.
+    /// Some CPUs are selected or were recorded. A thread that left one of them may be on another one.
     Unknown,
 }
 
@@ -66,7 +66,13 @@ impl States {
             (States::Unknown, KernelEvent::Switch { prev, next, state }) if !is_exit(state) => {
                 Some(KernelEvent::Switch { prev, next, state: UNKNOWN_STATE })
             }
-            (States::Unknown, KernelEvent::Waking(..) | KernelEvent::Wakeup(..) | KernelEvent::WakeupNew(..)) => None,
+            (
+                States::Unknown,
+                KernelEvent::Waking(..)
+                | KernelEvent::Wakeup(..)
+                | KernelEvent::WakeupNew(..)
+                | KernelEvent::NewTask { .. },
+            ) => None,
             (_, event) => Some(event),
         }
     }

@@ -288,7 +288,8 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     let of_some_tasks = recording.events.iter().any(|event| recording.is_of_some_tasks(event))
         || (recording.is_own() && names_tasks(&recording.features.cmdline));
     let of = Extent { selects_tasks: tasks.is_any(), of_some_tasks };
-    let states = if input.cpus.is_some() { States::Unknown } else { States::Known };
+    let of_some_cpus = input.cpus.is_some() || recording.events.iter().any(|event| recording.is_of_some_cpus(event));
+    let states = if of_some_cpus { States::Unknown } else { States::Known };
     let scope = Scope { tasks, window, states, of_some_tasks };
     let failed = || format!("cannot write {}", plan.output);
     let mut to = Destination::open(&plan.output).with_context(failed)?;
@@ -383,10 +384,8 @@ fn say(plan: &ExportPlan, of: Extent, count: u64, partial: Option<&Partial>) {
 /// Returns whether the command of a recorder selects tasks by their cgroup or their ids. Its events do not tell: those of a cgroup or
 /// of a thread look like those of all tasks.
 fn names_tasks(command: &[String]) -> bool {
-    let options = || command.iter().take_while(|word| *word != "--");
-    let has = |names: &[&str]| options().any(|word| names.iter().any(|name| word.starts_with(name)));
-    // What follows may be options of the recorded command.
-    has(&["--cgroup", "-G", "--tid", "-t"]) && !has(&["-a", "--all-cpus"])
+    let mut options = command.iter().take_while(|word| *word != "--");
+    options.any(|word| ["--cgroup", "-G", "--tid", "-t"].iter().any(|option| word.starts_with(option)))
 }
 
 /// Opens the recording and selects the events.
@@ -521,8 +520,8 @@ mod tests {
         for command in ["--cgroups web", "--cgroups=web", "-e a -G web", "--cgroup web", "-t 7", "-t7", "--tid 7"] {
             assert!(names(&format!("perf-prof record {command} -- sleep 1")), "{command}");
         }
-        for command in ["-a -e sched:sched_switch -- ls -t", "-a ls -t"] {
-            assert!(!names(&format!("perf-prof record {command}")), "{command}");
-        }
+        // Tasks and cgroups are selected although `-a` is given.
+        assert!(names("perf-prof record -a -G web -e sched:sched_switch -- ls"));
+        assert!(!names("perf-prof record -a -e sched:sched_switch -- ls -t"));
     }
 }

@@ -9,6 +9,7 @@ use perf_prof_events::{
     picture::perfetto::{KernelEvent, Task},
 };
 use perf_prof_format::spec::{TimeRanges, parse_events};
+use perf_prof_recordings::Selection;
 use perf_prof_session::{
     engine::ExitStatus,
     plan::{Input, RunPlan, TaskSelection, Verbosity},
@@ -34,7 +35,7 @@ pub struct Window {
 /// Returns the selected range of a recording. `None` if all times are selected, or none that the recording has. `Err` is the status
 /// of the program if the user ended it. Fails if there are several ranges: threads would keep their states between them.
 pub fn find(input: &Input, chosen: &mut ChosenRecording) -> Result<Result<Option<Window>, ExitStatus>> {
-    let ranges = joined(chosen.selected_times()?.to_vec());
+    let ranges = Selection::merged(chosen.selected_times()?);
     if ranges.len() > 1 {
         bail!(
             "--time: a trace for Perfetto shows one range of time, and {} are selected; write a file for each",
@@ -72,19 +73,6 @@ pub fn find(input: &Input, chosen: &mut ChosenRecording) -> Result<Result<Option
     Ok(if status == ExitStatus(0) { Ok(Some(window)) } else { Err(status) })
 }
 
-/// Returns the ranges in the order of time. Those without a time between them are one.
-fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    ranges.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::new();
-    for (first, last) in ranges {
-        match joined.last_mut() {
-            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-            _ => joined.push((first, last)),
-        }
-    }
-    joined
-}
-
 /// Follows the switches before the window.
 struct Running<'a> {
     kinds: Vec<Kind>,
@@ -106,18 +94,5 @@ impl Exporter for Running<'_> {
 
     fn finish(self, _: &Context, _: Option<&Partial>) -> io::Result<()> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_join_where_no_time_is_between_them() {
-        let of = |ranges: &[(u64, u64)]| joined(ranges.to_vec());
-        assert_eq!(of(&[(30, 40), (10, 20), (21, 25)]), [(10, 25), (30, 40)]);
-        assert_eq!(of(&[(10, 50), (20, 30), (7, u64::MAX), (8, 9)]), [(7, u64::MAX)]);
-        assert_eq!(of(&[]), []);
     }
 }

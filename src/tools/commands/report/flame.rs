@@ -96,6 +96,9 @@ impl FlamePlan {
                 let difference = StackDifference::new(stacks_before, stacks, after.sums.roots)
                     .of_samples(samples(added), samples(after))
                     .without(&[&chains.lacking_before[..], &chains.lacking_after].concat());
+                if is_text && difference.is_without_later() {
+                    return Err(DrawError::Empty.into());
+                }
                 if is_text {
                     difference.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
