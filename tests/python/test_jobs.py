@@ -11,7 +11,7 @@ import time
 import unittest
 
 import perf_prof as pp
-from library_testing import Numbers, child, needs_root, resources
+from library_testing import Numbers, child, left_behind, needs_root, resources
 
 
 class Jobs(unittest.TestCase):
@@ -44,7 +44,7 @@ class Jobs(unittest.TestCase):
             self.assertEqual(sorted(out.getvalue().splitlines()), sorted("".join(lines).splitlines()))
             parts = [line for line in out.getvalue().splitlines() if line.startswith("part")]
             self.assertEqual(parts, [line.split("\n")[0] for line in lines])
-            self.assertEqual(resources(), before)
+            self.assertEqual(left_behind(before), (0, 0))
             self.assertIsNone(pp.shard())
 
     def test_one_job_needs_no_partial_results(self):
@@ -73,7 +73,7 @@ class Jobs(unittest.TestCase):
         self.assertNotIn(str(os.getpid()), str(raised.exception))
         self.assertIn("__sample__", str(raised.exception.__cause__))
         self.assertEqual((fails.found, fails.exits), (None, 0))
-        self.assertEqual(resources(), before)
+        self.assertEqual(left_behind(before), (0, 0))
 
         class Killed(Numbers):
             def __sample__(self, event):

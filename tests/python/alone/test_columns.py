@@ -94,8 +94,9 @@ class Recorded(unittest.TestCase):
                     compared[event._event] += 1
                 else:
                     self.assertIsNone(cell, (event, name))
-        for event in EVENTS:
-            self.assertGreater(compared[event], 0, event)
+        # An idle CPU may make the events of wakeups, which then belong to no task that is recorded.
+        self.assertLessEqual(set(EVENTS) - {"sched:sched_wakeup"}, set(compared))
+        self.assertEqual(set(compared), {event._event for event in self.events})
 
     def test_names_of_columns_are_those_of_members(self):
         columns = ["prev_comm", "prev_comm_raw", "_callchain", "_realtime", "_period", "common_pid", "next_pid"]
