@@ -54,10 +54,10 @@ fn soft_interrupts_that_interrupt_perf_prof_count() {
             let script = SCRIPT.replace("EVENTS", handler).replace("KEY", key);
             let run = || {
                 let run = Run::script(&script).event(event).options(["-q", "--in-kernel", when, "-i", "200"]).run();
-                assert!(run.status == 0 && run.stdout.ends_with("True\n"), "{event} {when}: {run:?}");
+                assert_eq!(run.status, 0, "{event} {when}: {run:?}");
                 run.stdout
             };
-            // Others may be at work with BPF meanwhile. Then the tables are partial, and it is told.
+            // Others may be at work with BPF meanwhile. Then the tables are partial, and it is told. A span may lack its end.
             let complete = (0..10).map(|_| run()).find(|printed| !printed.contains("True True"));
             assert_eq!(complete.as_deref(), Some("True False True\n"), "{event} {when}");
         }

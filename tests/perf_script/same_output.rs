@@ -35,6 +35,9 @@ def process_event(param_dict):
     # perf has no names for some entries of procedure linkage tables.
     if param_dict.get('symbol', '').endswith('@plt'):
         del param_dict['symbol'], param_dict['symoff']
+    for frame in param_dict['callchain']:
+        if frame.get('sym', {}).get('name', '').endswith('@plt'):
+            del frame['sym'], frame['sym_off']
     print(param_dict)
 "#;
 

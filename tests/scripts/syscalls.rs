@@ -152,5 +152,5 @@ script.__exit__()
     );
     assert_eq!(row(&out, "read")[1..4], ["1", "20", "ns"], "{out}");
     assert_eq!(row(&out, "write")[1..6], ["2", "5", "ns", "5", "ns"], "{out}");
-    assert!(out.contains("lost events during them: 1)\n"), "{out}");
+    assert!(out.contains("events were lost or not read during them: 1)\n"), "{out}");
 }
