@@ -6,8 +6,8 @@ usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--com
 
 The stack is the task's call chain when it left its CPU. Stacks of programs without frame pointers, and of waits in libc, may
 lack callers: --call-graph dwarf finds them. A time ends when the task is on a CPU again. Times that began before the first event
-are not in the table. Nor are tasks that have not come back at the end; a line says how many (offwake.py has them). With -i 1000, a table is printed every
-second, else one at the end. The flame graph (FILE.svg, or FILE.folded for text) shows the whole run.
+are not in the table. Nor are tasks that have not come back at the end; a line says how many (offwake.py has them). With -i 1000,
+a table is printed every second, else one at the end. The flame graph (FILE.svg, or FILE.folded for text) shows the whole run.
 
 -p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that are off CPU, with the processes that they create or the
 cgroups below; the first line has --all-cpus for that, because a return is an event of the task that leaves the CPU. --pid is

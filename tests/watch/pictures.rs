@@ -8,7 +8,7 @@ use crate::harness::{
     run::perf_prof,
 };
 
-/// The colour of what is not compared.
+/// The colour of boxes that are not compared.
 const GREY: &str = "rgb(205,205,205)";
 
 /// The frames of a sample with a call chain.

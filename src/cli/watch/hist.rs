@@ -17,7 +17,8 @@ const LONG_ABOUT: &str = "Show how the values of a field are distributed: a hist
 values that 50, 90 and 99 percent of all values do not exceed.
 
 On a terminal, the histogram is drawn again once a second; the key q or Ctrl-C ends it. Elsewhere, beside a command (-- CMD), \
-which writes to the terminal too, and with --input, -i prints a histogram for each interval. At the end, the histogram of the whole run is printed.";
+which writes to the terminal too, and with --input, -i prints a histogram for each interval. At the end, the \
+histogram of the whole run is printed.";
 
 const AFTER_HELP: &str = "\
 Examples

@@ -14,7 +14,8 @@ const LONG_ABOUT: &str = "Count events by task or by the values of fields, the l
 system calls with their durations, add up the time, the longest total first.
 
 On a terminal, the table is drawn again once a second, with the counts of the last second; the key q or Ctrl-C ends it. \
-Elsewhere, beside a command (-- CMD), which writes to the terminal too, and with --input, -i prints a table for each interval. At the end, the counts of the whole run are printed.";
+Elsewhere, beside a command (-- CMD), which writes to the terminal too, and with --input, -i prints a table for each \
+interval. At the end, the counts of the whole run are printed.";
 
 const AFTER_HELP: &str = "\
 Examples

@@ -28,9 +28,8 @@ const PRECISION: u64 = 1_000_000;
 /// `divisor` of `look` are not used.
 ///
 /// The colour of a box compares the shares of its chain of calls in both sets, each without the functions that it calls: red if
-/// the later share is larger, blue if it is smaller, violet if the earlier set has no such chain. What a
-/// new chain calls is new too, so the strength of violet is for the share with it.
-/// Events that are not compared are grey.
+/// the later share is larger, blue if it is smaller, violet if the earlier set has no such chain. What a new chain calls is new
+/// too, so the strength of violet is for the share with it. Events that are not compared are grey.
 pub fn draw_difference(
     difference: &StackDifference,
     events: &[EventWeights],

@@ -43,7 +43,7 @@ impl FileFeatures {
             *warnings = vec![moved_end(name)];
             features = Features::read(input, limit, known, warnings)?;
         }
-        // If one section is not what it should be, another one may have the wrong bytes too. Only wrong times would not be noticed.
+        // If one section has wrong bytes, another one may have some too, and nobody would notice wrong times.
         features.sample_time = features.sample_time.filter(|(first, last)| warnings.is_empty() && first <= last);
         if !is_finished {
             warnings.push(format!(

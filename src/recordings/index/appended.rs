@@ -17,8 +17,7 @@ use crate::{
 /// How many bytes are read at a time to find the next recording.
 const AT_ONCE: u64 = 16 << 20;
 
-/// How far the next recording is looked for: behind the largest index of the first one. Much larger files can be made that take no
-/// room on a disk.
+/// How many bytes are looked at to find it. An index of the first recording is smaller. A sparse file may be much larger.
 const LOOKED_AT: u64 = 1 << 30;
 
 /// The size of the magic number and of the size of the header, with which a recording begins.

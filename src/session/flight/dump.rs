@@ -110,7 +110,7 @@ pub struct Start<'a> {
     pub began: u64,
     /// How much of the time before the trigger the dump contains; `None` for all.
     pub before: Option<Duration>,
-    /// If it is `None`: the time at which the copies begin, if a dump before this one has what the rings held earlier.
+    /// If `before` is `None`: the end of the last dump, at which the copies begin; 0 for the first dump.
     pub continued: u64,
     /// The last time that is asked for. With `before`, no sample after it is written.
     pub until: u64,

@@ -1,6 +1,5 @@
-//! The rings that begin later than their dump, because the kernel overwrote more of their samples. Readers must not pair a
-//! sample from before the begin of such a ring with a sample from after this begin. They must not count the time before it as
-//! complete.
+//! The rings that begin later than their dump, because the kernel overwrote more of their samples. Readers must not pair
+//! samples from before and after the time at which such a ring begins. The time before it is not complete.
 //!
 //! ```text
 //!   trigger  T             the dump begins at T, or at the first sample before T

@@ -381,8 +381,8 @@ fn say(plan: &ExportPlan, of: Extent, count: u64, partial: Option<&Partial>) {
     }
 }
 
-/// Returns whether the command of a recorder selects tasks by their cgroup or their ids. Its events do not tell: those of a cgroup or
-/// of a thread look like those of all tasks.
+/// Returns whether the command of a recorder selects tasks by their cgroup or their ids. Its events do not tell: those of a
+/// cgroup or of a thread look like those of all tasks.
 fn names_tasks(command: &[String]) -> bool {
     let mut options = command.iter().take_while(|word| *word != "--");
     options.any(|word| ["--cgroup", "-G", "--tid", "-t"].iter().any(|option| word.starts_with(option)))

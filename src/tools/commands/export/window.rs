@@ -32,8 +32,8 @@ pub struct Window {
     pub running: BTreeMap<u32, Task>,
 }
 
-/// Returns the selected range of a recording. `None` if all times are selected, or none that the recording has. `Err` is the status
-/// of the program if the user ended it. Fails if there are several ranges: threads would keep their states between them.
+/// Returns the selected range of a recording. `None` if all times are selected, or none that the recording has. `Err` is the
+/// status of the program if the user ended it. Fails if there are several ranges: threads would keep their states between them.
 pub fn find(input: &Input, chosen: &mut ChosenRecording) -> Result<Result<Option<Window>, ExitStatus>> {
     let ranges = Selection::merged(chosen.selected_times()?);
     if ranges.len() > 1 {
@@ -44,7 +44,7 @@ pub fn find(input: &Input, chosen: &mut ChosenRecording) -> Result<Result<Option
     }
     let Some(&(first, last)) = ranges.first() else { return Ok(Ok(None)) };
     let times = chosen.times()?;
-    // Nobody knows who is on a CPU after the recording has ended.
+    // The recording does not say which tasks are on the CPUs after its end.
     if times.is_some_and(|(_, end)| first > end) {
         return Ok(Ok(None));
     }
