@@ -63,6 +63,27 @@ def __exit__():
 }
 
 #[test]
+fn the_duration_of_the_run_is_not_that_of_values_with_other_times() {
+    let text = "
+from perf_prof import Heatmap
+log = Heatmap('Times of a log', unit='ms')
+HOUR = 3_600_000_000_000
+def task__task_rename(event):
+    log.add(time=1_700_000_000_000_000_000 + len(log) * HOUR, value=5)
+def __exit__():
+    log.save('x.svg')
+    svg = open('x.svg').read()
+    print('3 values, at most 1 in a box' in svg, '>time since the first value</text>' in svg.replace('\\n', ''), '>30 min</text>' in svg.replace('\\n', ''), '>1 h 30 min</text>' in svg.replace('\\n', ''))
+";
+    prints(
+        Run::script(text).event(RENAME).workload("renames 3"),
+        expect![[r#"
+        True True True True
+    "#]],
+    );
+}
+
+#[test]
 fn errors_of_heat_maps_name_the_file_or_the_value() {
     let text = "
 from perf_prof import Heatmap

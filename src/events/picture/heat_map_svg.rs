@@ -12,7 +12,7 @@ use super::{
     caption::caption,
     heat_map::{Cell, HeatMap, highest, lowest, row_of},
     printable,
-    quantity::{amount, counted, duration, grouped},
+    quantity::{amount, counted, elapsed, grouped, step_of_time},
 };
 
 /// The texts of a heat map.
@@ -124,13 +124,13 @@ fn axes(frame: &Frame, style: &HeatMapStyle, times: &Times) -> Group {
     for (y, label) in frame.values(&style.unit) {
         axes = axes.add(line((LEFT, y), (WIDTH - RIGHT, y))).add(text(LEFT - 6.0, y + 4.0, "end", &label));
     }
-    let step = step((times.columns as f64 * times.width / TIMES as f64) as u64);
+    let step = step_of_time((times.columns as f64 * times.width / TIMES as f64) as u64);
     for number in 0.. {
         let x = frame.x(times.start + number as f64 * step as f64 / times.width);
         if x > WIDTH - RIGHT {
             break;
         }
-        let label = text(x, bottom + 20.0, "middle", &duration(number * step));
+        let label = text(x, bottom + 20.0, "middle", &elapsed(number * step));
         axes = axes.add(line((x, bottom), (x, bottom + 5.0))).add(label);
     }
     let first = style.first.as_ref().map_or_else(String::new, |first| format!(" ({first})"));
@@ -214,7 +214,7 @@ fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, (most, shades): (u64,
         let of = shown.values_of(row);
         let counts = counted(high, "values");
         let counts = if low == high { counts } else { format!("{} to {counts}", grouped(low)) };
-        let title = format!("{counts} of {of} in {}", duration(shown.column_width));
+        let title = format!("{counts} of {of} in {}", elapsed(shown.column_width));
         let middle = (low as f64 * high as f64).sqrt().round() as u64;
         boxes.append(Path::new().set("d", path).set("stroke", color(middle.max(1), most)).add(Title::new(title)));
     }
@@ -331,7 +331,7 @@ impl Shown<'_> {
             count => format!("; not shown: {} below zero", counted(count, "values")),
         };
         let place = place.as_ref().map_or_else(String::new, |place| format!("; {place}"));
-        let (count, width) = (self.map.count(), duration(self.column_width));
+        let (count, width) = (self.map.count(), elapsed(self.column_width));
         let line = format!(
             "{own}{}{within}, at most {} in a box; a column is {width}{hidden}{place}",
             counted(count, "values"),
@@ -351,7 +351,7 @@ impl Shown<'_> {
         let width = self.column_width;
         let time = cell.column.saturating_mul(width).saturating_sub(self.start);
         let of = self.values_of(cell.row);
-        format!("{} of {of}, {} after the first value", counted(cell.count, "values"), duration(time))
+        format!("{} of {of}, {} after the first value", counted(cell.count, "values"), elapsed(time))
     }
 }
 
@@ -382,13 +382,6 @@ fn color(count: u64, most: u64) -> String {
     let share = share.fract() + if share == 2.0 { 1.0 } else { 0.0 };
     let [red, green, blue] = [0, 1, 2].map(|at| (from[at] + (to[at] - from[at]) * share).round() as u8);
     format!("#{red:02x}{green:02x}{blue:02x}")
-}
-
-/// Returns the smallest of 1, 2, 5, 10, 20, 50, ... that is at least `at_least`.
-fn step(at_least: u64) -> u64 {
-    let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
-    let steps = powers.flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)));
-    steps.into_iter().find(|&step| step >= at_least).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -577,11 +570,5 @@ mod tests {
             draw_heat_map(&HeatMap::default(), &HeatMapStyle::default(), Vec::new()),
             Err(DrawError::Empty)
         ));
-    }
-
-    #[test]
-    fn steps_are_round_numbers() {
-        assert_eq!([0, 1, 3, 10, 11, 21, 49, 51].map(step), [1, 1, 5, 10, 20, 50, 50, 100]);
-        assert_eq!([999, 1_000, 1_234_567, 12_000_000_000].map(duration), ["999 ns", "1 us", "1.235 ms", "12 s"]);
     }
 }

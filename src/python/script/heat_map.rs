@@ -165,9 +165,12 @@ impl Heatmap {
         let mut svg = Vec::new();
         let partial = missing_in_run(self.fed.as_deref(), &self.style.unit);
         let from = provenance(self.fed.as_deref());
-        let (within, place) = (from.within(), from.place());
         let offset = self.offset.or_else(|| run()?.context.realtime_unseen(0));
         let first = self.counts.times().and_then(|(first, _)| from.moment(offset?.saturating_add_unsigned(first)));
+        // Values of other times than those of the run, such as times in a log, were not measured within its duration.
+        let length = self.counts.times().map_or(0, |(first, last)| last - first);
+        let within = if from.is_shorter_than(length) { String::new() } else { from.within() };
+        let place = from.place();
         let style = HeatMapStyle { partial, within, place, first, command: from.command, ..self.style.clone() };
         draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }

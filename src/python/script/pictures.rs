@@ -49,10 +49,9 @@ pub fn missing_callers() -> Option<String> {
 /// Returns where and when the events of the current run happened, or after its end those of the run with the counts `fed`.
 pub fn provenance(fed: Option<&Stats>) -> Provenance {
     let run = run();
-    let mut of = run.as_ref().map(|run| &*run.stats).or(fed).map(Stats::provenance).unwrap_or_default();
+    let of = run.as_ref().map(|run| &*run.stats).or(fed).map(Stats::provenance).unwrap_or_default();
     // A run that goes on has no duration yet.
-    of.duration = of.duration.or_else(|| u64::try_from(clock::realtime() - of.began?).ok());
-    of
+    if of.duration.is_none() && of.began.is_some() { of.until(clock::realtime()) } else { of }
 }
 
 /// Returns the rate of the samples of the current run as the end of a sentence: `, 997 a second of CPU time`. Empty outside of a

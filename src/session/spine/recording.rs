@@ -56,10 +56,12 @@ use crate::{
 fn provenance(recording: &Recording, selection: &Selection, first: Option<u64>, ended: Option<u64>) -> Provenance {
     let times = selection.times_within(first.zip(ended));
     let length = |(first, last)| SelectedTimes::new(&selection.times, recording.off_times()).length_within(first, last);
+    // Without a clock in the recording, the time of day is a guess that takes long.
+    let dates = recording.features.clock.zip(times);
     Provenance {
         host: recording.features.hostname.clone(),
-        // Without a clock in the recording, the time of day is a guess that takes long.
-        began: recording.features.clock.zip(times).map(|(clock, (first, _))| clock.time_of_day(first)),
+        began: dates.map(|(clock, (first, _))| clock.time_of_day(first)),
+        ended: dates.map(|(clock, (_, last))| clock.time_of_day(last)),
         duration: times.map(length),
         command: super::command::of_replay(&recording.features.cmdline),
     }
