@@ -259,6 +259,18 @@ fn no_time_off_cpu_goes_on_over_a_time_that_is_not_selected() {
     assert!(said(&refused).contains("cannot be combined with --all-cpus"), "{}", said(&refused));
 }
 
+/// A task that goes to another CPU would look as if it waited until it comes back.
+#[test]
+fn scripts_that_ask_for_all_cpus_refuse_a_recording_of_one() {
+    needs([Need::Tracefs, Need::Perf, Need::TwoCpus]);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recorded(folder, &["-C", "0", "-g", "-e", "sched:sched_switch"], "sleep 0.01");
+    let refused = run_script(folder, "offcpu.py", &["--input", "perf.data"]);
+    let said = said(&refused);
+    assert!(!refused.status.success() && said.contains("perf.data has the events of only some CPUs, but"), "{said}");
+}
+
 #[test]
 fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     let folder = tempfile::tempdir().unwrap();

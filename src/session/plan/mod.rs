@@ -128,7 +128,7 @@ pub enum TaskSelection {
     /// The samples of all tasks are read, but only the spans of the selected tasks are delivered.
     OfSpans,
     /// The samples of all tasks are read, and the spans of all tasks are delivered. The script can check which tasks
-    /// are selected.
+    /// are selected. It asks for all events (`--all-cpus`), so those of some CPUs are not enough.
     ForScript,
 }
 

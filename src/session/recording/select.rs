@@ -331,6 +331,24 @@ impl Selected {
         needed.then_some(wanted)
     }
 
+    /// Fails if a tracepoint was recorded on only some CPUs, and its selector asks for all. A script that needs all CPUs would
+    /// miss what happened on the others: a task that goes to one of them would look as if it waited. Events of hardware may exist
+    /// on some CPUs only.
+    pub fn require_all_cpus(&self, recording: &Recording) -> Result<()> {
+        let is_of_all = |routes: &[Route]| routes.iter().any(|route| route.cpus.is_none());
+        let lacks_cpus = |(routes, event): (&Vec<Route>, &RecordedEvent)| {
+            event.format.is_some() && is_of_all(routes) && recording.is_of_some_cpus(event)
+        };
+        if self.routes.iter().zip(&recording.events).any(lacks_cpus) {
+            bail!(
+                "{} has the events of only some CPUs, but --all-cpus asks for those of all; record them with \
+                 `perf-prof record -a`",
+                recording.name
+            );
+        }
+        Ok(())
+    }
+
     /// Returns the object that follows in which cgroup each task is, if the samples have cgroups.
     pub fn task_cgroups(&self, recording: &Recording) -> Option<TaskCgroups> {
         let format = |attr: usize| Some((attr, recording.events[attr].format.clone()?));

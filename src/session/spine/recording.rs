@@ -99,6 +99,9 @@ impl ChosenRecording {
             // Damage to the recording may be the reason why an event is missing.
             recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
         })?;
+        if input.tasks == TaskSelection::ForScript {
+            selected.require_all_cpus(&recording)?;
+        }
         let (plan, input, others) = (Arc::new(plan.clone()), input.clone(), plan.others);
         let chosen = ChosenRecording { plan, input, recording, selected, others, prepared: None };
         if !chosen.input.cgroups.is_empty() {
