@@ -241,7 +241,7 @@ class FlameGraph:
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
         """Supports copy and pickle. The stacks are stored as text, so that another process can load them."""
-    def __setstate__(self, folded: str) -> None: ...
+    def __setstate__(self, state: tuple[str, int]) -> None: ...
 
 class Track:
     """A track of a Timeline."""
@@ -499,7 +499,8 @@ class Stacks(Aggregator):
     ) -> Stacks: ...
     def folded(self) -> str:
         """Returns one line per key: its parts and the functions, separated by ';' and outermost first, then a space and the
-        amount."""
+        amount. If keys were folded, the last line has the amount of [others], unless it is negative.
+        """
     def flame_graph(
         self,
         title: str | None = None,

@@ -136,6 +136,38 @@ def __exit__():
     );
 }
 
+/// A picture of the largest stacks alone would say that they are all.
+#[test]
+fn a_graph_of_a_table_has_the_folded_stacks_too() {
+    let text = "
+import copy, pickle, re
+from perf_prof import Stacks
+few, whole = Stacks('_time', limit=2), Stacks('_time')
+task__task_rename = few, whole
+def marks(svg):
+    return re.findall('stacks were folded into .others. ([0-9a-z ]+),', svg), '<title>[others] (' in svg
+def __exit__():
+    few.save('few.folded')
+    print(sum(int(line.rsplit(' ', 1)[1]) for line in open('few.folded')), few.folded().splitlines()[-1], whole.total)
+    few.save('few.svg')
+    print(marks(open('few.svg').read()))
+    graph = whole.flame_graph()
+    print(marks(graph._repr_svg_()), 'partial: ' in graph._repr_svg_())
+    for _ in range(2):
+        graph.update(pickle.loads(pickle.dumps(few.flame_graph())))
+    print(marks(copy.copy(graph)._repr_svg_()))
+";
+    prints(
+        Run::script(text).event(format!("{RENAME}stack/")).workload("renames 9"),
+        expect![[r#"
+        9 [others] 7 9
+        (['7 times'], True)
+        ([], False) False
+        (['14 times'], True)
+    "#]],
+    );
+}
+
 /// The script and the graph add up the same stacks. The weights are then also read from the picture.
 #[test]
 fn a_graph_of_events_has_the_names_and_weights_of_their_call_chains() {
@@ -308,7 +340,7 @@ for value in -5, 0, 1, 3, 2**63, 2**64: hist.add(value)
 other = pickle.loads(pickle.dumps(hist))
 print(str(other) == str(hist), other.to_dict() == hist.to_dict(), len(copy.deepcopy(hist)))
 other.add(1); print(len(hist), len(other))
-try: graph.__setstate__('no weight')
+try: graph.__setstate__(('no weight', 0))
 except ValueError as error: print(error)
 def __sample__(event): pass
 ";

@@ -24,7 +24,7 @@ pub use largest::{Entry, Kept, Largest};
 pub use memo::Memo;
 pub use plan::{Plan, PlanError};
 pub use plan_filter::PlanFilter;
-pub use report::{Align, Report, note_html};
+pub use report::{Align, Report, note_html, note_of_folded};
 pub(crate) use texts::Texts;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::{
     groups::{Amount, FoldReason, Groups},
     key::{Key, KeyPart},
 };
+use crate::event::OTHERS;
 use crate::picture::{Log2Histogram, escaped, printable};
 
 /// The width of the longest bar, in characters.
@@ -164,6 +165,19 @@ impl Groups {
             }
         }
     }
+}
+
+/// Says how often keys were folded, for pictures and profiles of stacks, which have the amount of these keys as one stack. `None` if
+/// none was.
+pub fn note_of_folded(times: u64) -> Option<String> {
+    let often = match times {
+        0 => return None,
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    };
+    Some(format!(
+        "stacks were folded into {OTHERS} {often}, and may show too little where they have boxes of their own"
+    ))
 }
 
 impl Buckets {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use perf_prof_events::{
+    aggregate::note_of_folded,
     event::{Stats, frame_label},
     picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw, weight_text},
 };
@@ -40,6 +41,8 @@ pub struct FlameGraph {
     colors: Option<String>,
     /// The counts of the last run in which stacks were added.
     fed: Option<Arc<Stats>>,
+    /// How often stacks were folded in the tables from which the stacks come.
+    times_folded: u64,
 }
 
 /// The format of a saved flame graph. The ending of the file name determines it.
@@ -87,7 +90,13 @@ impl FlameGraph {
             growth,
             ..Default::default()
         };
-        Ok(FlameGraph { stacks: Stacks::default(), look, colors: colors.map(str::to_owned), fed: None })
+        Ok(FlameGraph {
+            stacks: Stacks::default(),
+            look,
+            colors: colors.map(str::to_owned),
+            fed: None,
+            times_folded: 0,
+        })
     }
 
     /// Adds a stack with its weight. The stack is an event, or a list or tuple of function names, outermost
@@ -118,9 +127,10 @@ impl FlameGraph {
     #[pyo3(signature = (other))]
     fn update(this: &Bound<'_, FlameGraph>, other: &Bound<'_, FlameGraph>) -> PyResult<()> {
         // `this` and `other` may be the same object, so they are not borrowed at the same time.
-        let (folded, fed) = (other.borrow().folded(), other.borrow().fed.clone());
+        let (folded, fed, times) = (other.borrow().folded(), other.borrow().fed.clone(), other.borrow().times_folded);
         let mut this = this.borrow_mut();
         this.fed = fed.or_else(|| this.fed.take());
+        this.times_folded = this.times_folded.saturating_add(times);
         this.add_folded(&folded)
     }
 
@@ -201,15 +211,17 @@ impl FlameGraph {
     }
 
     /// Supports copy and pickle. The stacks are stored as text, so that another process can load them.
-    fn __reduce__(this: &Bound<'_, FlameGraph>) -> (Py<PyType>, ConstructorArguments, String) {
-        let FlameGraph { look, colors, .. } = &*this.borrow();
+    fn __reduce__(this: &Bound<'_, FlameGraph>) -> (Py<PyType>, ConstructorArguments, (String, u64)) {
+        let FlameGraph { look, colors, times_folded, .. } = &*this.borrow();
         let inverted = look.growth == StackDirection::Down;
         let made = (look.title.clone(), colors.clone(), look.count_name.clone(), look.subtitle.clone(), inverted);
-        (this.get_type().unbind(), made, this.borrow().folded())
+        (this.get_type().unbind(), made, (this.borrow().folded(), *times_folded))
     }
 
-    fn __setstate__(&mut self, folded: &str) -> PyResult<()> {
-        self.add_folded(folded)
+    fn __setstate__(&mut self, state: (String, u64)) -> PyResult<()> {
+        let (folded, times_folded) = state;
+        self.times_folded = times_folded;
+        self.add_folded(&folded)
     }
 }
 
@@ -226,7 +238,8 @@ impl FlameGraph {
     fn picture(&self, partial: Option<&str>) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
         let of_events = missing_in_run(self.fed.as_deref(), &self.look.count_name);
-        let missing = [of_events, partial.map(str::to_owned), missing_callers(), self.stacks.cut_off()];
+        let folded = note_of_folded(self.times_folded);
+        let missing = [of_events, partial.map(str::to_owned), folded, missing_callers(), self.stacks.cut_off()];
         let missing: Vec<String> = missing.into_iter().flatten().filter(|text| !text.is_empty()).collect();
         let partial = (!missing.is_empty()).then(|| missing.join("; "));
         let subtitle = self.look.subtitle.clone().or_else(|| Some(self.usual_subtitle()));
@@ -242,9 +255,9 @@ impl FlameGraph {
         provenance(self.fed.as_deref()).caption(&sum, &rate)
     }
 
-    /// Sets the counts of the run that the stacks come from.
-    pub fn fed_by(&mut self, run: Option<Arc<Stats>>) {
-        self.fed = run;
+    /// Sets the counts of the run that the stacks come from, and how often stacks were folded in their table.
+    pub fn set_origin(&mut self, run: Option<Arc<Stats>>, times_folded: u64) {
+        (self.fed, self.times_folded) = (run, times_folded);
     }
 
     /// Adds the lines of folded text.

@@ -4,6 +4,7 @@ use std::{fs, path::PathBuf};
 
 use perf_prof_events::{
     aggregate::{Amount, Buckets, Definition, LinearRanges, Measure},
+    event::OTHERS,
     picture::Label,
 };
 use pyo3::{
@@ -157,11 +158,13 @@ impl Stacks {
     }
 
     /// Returns one line per key: its parts and the functions, separated by ';' and outermost first, then a space and the
-    /// amount.
+    /// amount. If keys were folded, the last line has the amount of [others], unless it is negative.
     fn folded(this: PyRef<'_, Stacks>) -> String {
         let groups = this.as_super().groups().lock();
         let mut lines: Vec<String> = groups.iter().filter_map(|(key, amount)| folded_line(&key, &amount)).collect();
         lines.sort_unstable();
+        let others = u64::try_from(groups.others().amount.weight()).ok().filter(|&weight| weight != 0);
+        lines.extend(others.map(|weight| format!("{OTHERS} {weight}\n")));
         lines.concat()
     }
 
@@ -175,14 +178,17 @@ impl Stacks {
         subtitle: Option<String>,
         inverted: bool,
     ) -> PyResult<FlameGraph> {
-        let value = this.as_super().groups().lock().definition().value.clone();
+        let (value, times_folded) = {
+            let groups = this.as_super().groups().lock();
+            (groups.definition().value.clone(), groups.others().keys)
+        };
         let unit = match value.as_deref() {
             None => "samples",
             Some(value) if this.as_super().fed_by().is_time(value) => "ns",
             Some(_) => this.as_super().unit(),
         };
         let mut graph = FlameGraph::new(title, colors, count_name.unwrap_or(unit), subtitle, inverted)?;
-        graph.fed_by(this.as_super().fed_by().stats());
+        graph.set_origin(this.as_super().fed_by().stats(), times_folded);
         graph.add_folded(&Stacks::folded(this))?;
         Ok(graph)
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use perf_prof_events::{
-    aggregate::KeyPart,
+    aggregate::{KeyPart, note_of_folded},
     event::{OTHERS, Shortfall},
     picture::{
         KERNEL_SUFFIX, PYTHON_SUFFIX,
@@ -32,13 +32,14 @@ pub fn packed(py: Python<'_>, of: &Aggregator) -> PyResult<Vec<u8>> {
 }
 
 fn profile(table: &SharedGroups, unit: &str, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
-    let (rows, others, names, value) = {
+    let (rows, others, folded, names, value) = {
         // A thread of the script may fork. The fork lock keeps the forked child from inheriting a locked table.
         let _held = fork_lock::hold();
         let groups = table.lock();
         let definition = groups.definition();
         let rows: Vec<_> = groups.iter().map(|(key, amount)| (key, amount.weight())).collect();
-        (rows, groups.others().clone(), definition.keys.clone(), definition.value.clone())
+        let others = groups.others().amount.weight();
+        (rows, others, note_of_folded(groups.others().keys), definition.keys.clone(), definition.value.clone())
     };
     let quantity = Quantity { name: value.unwrap_or_else(|| "samples".to_owned()), unit: unit.to_owned() };
     // The profile needs no budget, because the table has a limit already and the profile is dropped after it was
@@ -56,10 +57,10 @@ fn profile(table: &SharedGroups, unit: &str, shortfall: Option<&Shortfall>) -> i
     }
     let mut comments: Vec<String> =
         shortfall.map(|shortfall| format!("partial: {}", shortfall.note())).into_iter().collect();
-    if others.keys != 0 {
+    if let Some(folded) = folded {
         let place = location(OTHERS, &mut profile);
-        add(&mut profile, [place], &[], others.amount.weight());
-        comments.push(format!("partial: {} keys were folded into {OTHERS}", others.keys));
+        add(&mut profile, [place], &[], others);
+        comments.push(format!("partial: {folded}"));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let time = now.and_then(|now| i64::try_from(now.as_nanos()).ok());
