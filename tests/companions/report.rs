@@ -115,6 +115,23 @@ fn text_of<'a>(svg: &'a str, id: &str) -> &'a str {
     after.split_once('>').unwrap().1.split_once('<').unwrap().0
 }
 
+#[test]
+fn a_flame_graph_says_how_many_call_chains_memory_cut_off() {
+    needs([Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let [path, svg] = ["perf.data", "x.svg"].map(|name| folder.path().join(name));
+    record(&path, &[&["-g", "-e", "page-faults"][..], &LS].concat());
+    let drawn = |buffer: &str| {
+        let output =
+            perf_prof(&["report", "-q", "--buffer", buffer, "--flame"]).arg(&svg).arg("-i").arg(&path).output();
+        assert!(output.as_ref().unwrap().status.success(), "{output:?}");
+        std::fs::read_to_string(&svg).unwrap()
+    };
+    let (small, large) = (drawn("4K"), drawn("64M"));
+    assert!(small.contains("partial: ") && small.contains(" samples are cut off"), "{}", text_of(&small, "subtitle"));
+    assert!(!large.contains(" are cut off"));
+}
+
 /// The name `profile` says nothing about the unit: it samples cycles or a clock.
 #[test]
 fn a_flame_graph_of_a_profile_says_its_unit_where_and_when() {

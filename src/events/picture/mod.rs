@@ -27,4 +27,4 @@ pub use histogram::Log2Histogram;
 pub(crate) use histogram::escaped;
 pub use label::{KERNEL_SUFFIX, Label, PYTHON_REASON, PYTHON_SUFFIX, printable};
 pub use quantity::{grouped, weight_text};
-pub use stacks::{StackNode, Stacks, WeightOverflow};
+pub use stacks::{StackNode, Stacks, WeightOverflow, note_of_cut_chains};

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
-use super::Label;
+use super::{Label, quantity::counted};
 
 /// The largest number of frames in a call chain of the kernel by default (`kernel.perf_event_max_stack`).
 const MAX_FRAMES: usize = 127;
@@ -138,7 +138,8 @@ impl Stacks {
             }
         }
         let share = 100.0 * weight as f64 / self.total.max(1) as f64;
-        let text = format!("{share:.1} % is in stacks of {MAX_FRAMES} frames or more, whose callers may be cut off");
+        let share = if share < 0.05 { "less than 0.1".to_owned() } else { format!("{share:.1}") };
+        let text = format!("{share} % is in stacks of {MAX_FRAMES} frames or more, whose callers may be cut off");
         (weight != 0).then_some(text)
     }
 
@@ -228,6 +229,12 @@ pub(super) fn stacks(of: &[(&str, u64)]) -> Stacks {
         stacks.add_weight(end, *weight).unwrap();
     }
     stacks
+}
+
+/// Says that the call chains of so many samples did not fit into the memory of `--buffer`. `None` if all did.
+pub fn note_of_cut_chains(samples: u64) -> Option<String> {
+    let of = counted(samples, "samples");
+    (samples != 0).then(|| format!("the call chains of {of} are cut off, because memory was short (--buffer)"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_events::{
-    event::{Context, Frame, Origin, Sample, UNKNOWN},
+    event::{Context, Frame, Origin, Provenance, Sample, UNKNOWN},
     picture::pprof::{
         About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, TextId, Values, Weight,
     },
@@ -126,9 +126,10 @@ impl SampledProfile {
         Some(location)
     }
 
-    /// Writes the profile. `partial` describes the missing samples.
+    /// Writes the profile of the events that happened where and when `of` says. `partial` describes the missing samples.
     pub fn write(
         mut self,
+        of: &Provenance,
         partial: Option<&str>,
         context: &Context,
         packing: Packing,
@@ -136,8 +137,8 @@ impl SampledProfile {
     ) -> io::Result<()> {
         self.profile.rename(self.keys.comm, &self.task_names.later(context));
         let about = About {
-            time: self.times.and_then(|(first, _)| context.realtime_unseen(first)),
-            duration: self.times.map_or(0, |(first, last)| last - first),
+            time: of.began.or_else(|| context.realtime_unseen(self.times?.0)),
+            duration: of.duration.unwrap_or_else(|| self.times.map_or(0, |(first, last)| last - first)),
             period: self.period,
             comments: partial.map(|partial| format!("partial: {partial}")).into_iter().collect(),
         };

@@ -18,6 +18,7 @@ use perf_prof_system::budget::{Budget, HeldFor, Holding};
 use prost::Message as _;
 
 use self::messages as proto;
+use super::stacks::note_of_cut_chains;
 
 /// What the periods of an event count, and in which unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,9 +89,9 @@ pub struct Weight {
 /// The facts about a profile.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The time of day at which the first sample was taken, in ns since 1970.
+    /// The time of day at which the profile begins, in ns since 1970.
     pub time: Option<i64>,
-    /// The time from the first to the last sample, in ns.
+    /// The duration, in ns.
     pub duration: u64,
     /// The fixed period that the user chose, if there is only one event.
     pub period: Option<i64>,
@@ -334,12 +335,7 @@ impl Profile {
         }
         let sample_type = self.sample_types(&shown);
         let mut comments = about.comments.clone();
-        if self.cut != 0 {
-            comments.push(format!(
-                "partial: the call chains of {} samples are cut off, because memory was short (--buffer)",
-                self.cut
-            ));
-        }
+        comments.extend(note_of_cut_chains(self.cut).map(|cut| format!("partial: {cut}")));
         let mut profile = proto::Profile {
             period_type: (shown.len() == 1).then(|| sample_type.last().cloned()).flatten(),
             period: if shown.len() == 1 { about.period.unwrap_or_else(|| self.mean_period()) } else { 0 },

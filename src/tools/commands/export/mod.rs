@@ -25,7 +25,7 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 use perf_prof_events::{
     column::Plan,
-    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Sample, Shortfall, Stats},
+    event::{AlwaysEntered, Context, Deliver, EventType, Flow, Provenance, Sample, Shortfall, Stats},
     picture::perfetto::Machine,
 };
 use perf_prof_format::spec::EventSpec;
@@ -176,6 +176,9 @@ trait Exporter {
         0
     }
 
+    /// Receives where and when the events happened, after the last sample.
+    fn happened(&mut self, _: Provenance) {}
+
     /// Writes the remaining data after the last sample. `partial` describes the missing events and spans.
     fn finish(self, context: &Context, partial: Option<&Partial>) -> io::Result<()>;
 }
@@ -250,7 +253,7 @@ impl Partial {
         let others = Some(others).filter(|others| !others.is_empty());
         let unseen = (*unseen != 0).then(|| {
             let unseen = output::counted(*unseen, "switch of tasks was", "switches of tasks were");
-            format!("{unseen} not recorded, so times on a CPU are too short")
+            format!("{unseen} not recorded, so times on a CPU are too short, and times in other states may be too long")
         });
         of_events.into_iter().chain(damage.iter().cloned()).chain(unseen).chain(others).collect::<Vec<_>>().join("; ")
     }
@@ -421,12 +424,15 @@ fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<Exported>
         Ok(Exporting { exporter, types, context, stats: about.stats.clone(), count: 0, failure: None })
     })?;
     let status = delivered.status();
-    let Exporting { exporter, context, stats, count, failure, .. } = delivered.sink;
+    let Exporting { mut exporter, context, stats, count, failure, .. } = delivered.sink;
     let count = count - exporter.left_out();
     let partial = Partial::of(&delivered.outcome, &stats, &context, exporter.unseen());
     let written = match failure {
         Some(error) => Err(error),
-        None => exporter.finish(&context, partial.as_ref()),
+        None => {
+            exporter.happened(stats.provenance());
+            exporter.finish(&context, partial.as_ref())
+        }
     };
     Ok(Exported { status, count, partial, written })
 }

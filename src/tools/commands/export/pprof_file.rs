@@ -3,7 +3,7 @@
 use std::io;
 
 use perf_prof_events::{
-    event::{Context, Sample, frames, ip_function},
+    event::{Context, Provenance, Sample, frames, ip_function},
     picture::pprof::Packing,
 };
 use perf_prof_session::spine::ChosenRecording;
@@ -17,12 +17,17 @@ use super::{
 /// The profile. It contains only sums, so single samples are not kept in memory.
 pub struct PprofFile<'a> {
     profile: SampledProfile,
+    happened: Provenance,
     to: &'a mut Destination,
 }
 
 impl<'a> PprofFile<'a> {
     pub fn new(chosen: &ChosenRecording, budget: &Budget, to: &'a mut Destination) -> PprofFile<'a> {
-        PprofFile { profile: SampledProfile::new(&SampledEvents::of(chosen), budget), to }
+        PprofFile {
+            profile: SampledProfile::new(&SampledEvents::of(chosen), budget),
+            happened: Provenance::default(),
+            to,
+        }
     }
 }
 
@@ -35,8 +40,13 @@ impl Exporter for PprofFile<'_> {
         Ok(())
     }
 
+    fn happened(&mut self, provenance: Provenance) {
+        self.happened = provenance;
+    }
+
     fn finish(self, context: &Context, partial: Option<&super::Partial>) -> io::Result<()> {
         // The bytes are not compressed here, because the destination compresses them if the file's name asks for it.
-        self.profile.write(partial.map(super::Partial::text).as_deref(), context, Packing::Plain, self.to)
+        let partial = partial.map(super::Partial::text);
+        self.profile.write(&self.happened, partial.as_deref(), context, Packing::Plain, self.to)
     }
 }

@@ -7,7 +7,7 @@ use perf_prof_events::{
     event::Shares,
     picture::{
         DrawError, EventWeights, FlameGraphStyle, Roots, StackDifference, Stacks, draw, draw_difference, draw_events,
-        weight_text,
+        note_of_cut_chains, weight_text,
     },
 };
 use perf_prof_system::output;
@@ -121,7 +121,7 @@ const TITLE: usize = 60;
 
 /// Returns what the stacks of a recording lack: samples, or callers.
 fn lacks(added: &Added, stacks: &Stacks) -> Vec<String> {
-    let callers = [added.sums.context.endings().summary(), stacks.cut_off()];
+    let callers = [note_of_cut_chains(added.sums.cut_stacks), added.sums.context.endings().summary(), stacks.cut_off()];
     added.missing.reasons().into_iter().chain(callers.into_iter().flatten()).collect()
 }
 

@@ -23,7 +23,7 @@ use perf_prof_events::{
         AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Provenance,
         Sample, Shares, Stop, cgroup_text, frame_label, frames, has_callchain, sampled_function,
     },
-    picture::{Label, Roots, Stacks, grouped},
+    picture::{Label, Roots, Stacks, grouped, note_of_cut_chains},
 };
 use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
@@ -185,7 +185,7 @@ impl Added {
         let partial = self.missing.reasons().join("; ");
         let mut to = BufWriter::new(File::create(path)?);
         let partial = Some(&*partial).filter(|partial| !partial.is_empty());
-        profile.write(partial, &self.sums.context, pprof::packing(path), &mut to)?;
+        profile.write(&self.sums.provenance, partial, &self.sums.context, pprof::packing(path), &mut to)?;
         to.flush()?;
         if verbosity > Verbosity::Quiet {
             output::say(format_args!("the profile is in {}", path.display()));
@@ -269,12 +269,8 @@ impl Reading {
             return Err(error);
         }
         sums.rename_tasks();
-        if sums.cut_stacks != 0 {
-            output::say(format_args!(
-                "the flame graph shows only parts of the call chains of {} samples, because the chains did not fit into \
-                 memory; a larger --buffer keeps more",
-                sums.cut_stacks
-            ));
+        if let Some(note) = note_of_cut_chains(sums.cut_stacks) {
+            output::say(format_args!("in the flame graph, {note}; a larger --buffer keeps more"));
         }
         Ok(Added { names, units, sums, status, missing })
     }
