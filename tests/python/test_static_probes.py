@@ -32,7 +32,7 @@ class StaticProbes(unittest.TestCase):
 
     def test_events_have_the_arguments_live_and_recorded(self):
         expected = [(-i, "odd" if i % 2 else "even") for i in range(5)]
-        with pp.trace(self.selector, exec=[self.program]) as events:
+        with pp.trace(self.selector, exec=[self.program], order=True) as events:
             self.assertEqual([(e.arg1, e.word) for e in events], expected)
         path = str(self.folder / "r.data")
         pp.record(self.selector, output=path, exec=[self.program])

@@ -1,6 +1,10 @@
 //! Error messages, which say what is wrong and how to correct it.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -225,6 +229,14 @@ fn a_full_disk_leaves_a_packed_directory_that_can_be_read() {
     on_a_full_disk("2m", &["-z", "--threads", "-e", "syscalls:sys_enter_read,syscalls:sys_enter_write"]);
 }
 
+/// Returns a time up to which half of the samples of a recording were taken, as `--time` takes it.
+fn time_of_half(path: &Path) -> String {
+    let output = Command::new(tested_program()).args(["script", "-F", "time", "-i"]).arg(path).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let times: Vec<&str> = text.lines().map(|line| line.trim().trim_end_matches(':')).collect();
+    format!(",{}", times[times.len() / 2])
+}
+
 /// The samples that could not be written come after all others, so no earlier span is missing.
 #[test]
 fn a_full_disk_takes_no_spans_from_before() {
@@ -244,7 +256,8 @@ fn a_full_disk_takes_no_spans_from_before() {
             let count = text.split(" spans in ").next().and_then(|text| text.rsplit(' ').next()?.parse().ok());
             count.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
         };
-        let found = ["0%-100%", "0%-50%"].map(spans);
+        // On a busy machine, half of the time may have fewer samples than the other half.
+        let found = ["0%-100%", &time_of_half(&path)].map(spans);
         assert!(Command::new("umount").arg(&disk).status().unwrap().success());
         assert!(said.contains("No space left on device"), "{said}");
         assert!(found[0] > 5000 && found[1] > found[0] / 4, "{options:?}: {found:?}");

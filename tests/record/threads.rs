@@ -34,13 +34,14 @@ fn perf_reads_the_directory_in_the_order_of_time() {
         expected.sort();
         assert_eq!(files(&recorded), expected);
         let script = recorded.perf(&["script", "-F", "comm,time,event"]);
-        assert_eq!(script.lines().count() as u64, recorded.said_number("samples"));
         let calls = script.lines().filter(|line| line.contains("generator") && line.contains("getppid")).count();
         assert!(calls as u64 + recorded.said_number("lost") >= 100_000, "{}", recorded.said);
         let header = recorded.perf(&["report", "--header-only"]);
         assert!(header.contains("directory data version : 1") && header.contains("time of first sample"), "{header}");
         assert_eq!(header.contains("compressed : Zstd"), options.contains(&"-z"), "{header}");
+        // The names of tasks may contain ends of lines, so the lines with times are counted.
         let times = recorded.perf(&["script", "-F", "time"]);
+        assert_eq!(times.lines().count() as u64, recorded.said_number("samples"));
         assert!(times.lines().map(|line| line.trim().trim_end_matches(':').parse::<f64>().unwrap()).is_sorted());
         assert!(recorded.perf(&["buildid-list"]).contains("[kernel.kallsyms]"));
         assert!(recorded.perf(&["report", "--stdio"]).contains("Samples:"));
