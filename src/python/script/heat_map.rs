@@ -31,7 +31,8 @@ use super::{
 /// The values are on a logarithmic scale with four rows for each power of two. So several levels of values are
 /// visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
 /// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. value is the title
-/// of their axis. The text below the title has the number of values, the duration, the host and the date, after subtitle.
+/// of their axis. The text below the title has subtitle, the number of values, the duration of the run, the host and the date.
+/// Values of a longer time than the run, such as those of a log, have no duration.
 /// len() is the number of values. A notebook shows the picture.
 #[pyclass(module = "perf_prof")]
 pub struct Heatmap {
