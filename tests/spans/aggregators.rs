@@ -74,6 +74,7 @@ span__call = counts, times, longest, kept, values, see
 def __exit__():
     print(len(spans), dict(seen) == counts.to_dict(), dict(spent) == times.to_dict())
     largest = sorted(spans, reverse=True)[:2]
+    print(str(times).split()[:5], '>sum of duration, ns<' in times._repr_html_())
     print([(e.duration, -e._time) for e in longest] == largest, [e.begin.pid for e in kept], list(values))
     print(added.to_dict())
     again = Count('begin.pid', 'duration')
@@ -87,6 +88,7 @@ def __exit__():
         "comm equal call -1 call -3 call -1 call -2",
         expect![[r#"
             4 True True
+            ['begin.pid', 'sum', 'of', 'duration,', 'ns'] True
             True [-2, -1, -3] [(-2, -3), (-1, -3), (-3, -3)]
             {(-1, -3): 2, (-3, -3): 1, (-2, -3): 1}
             2

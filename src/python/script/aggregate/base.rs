@@ -112,14 +112,22 @@ impl Aggregator {
         PyList::new(py, rows.into_iter().map(item).collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// Returns the heading of the amounts in tables for people. Times that are not in a unit which the user chose are in ns.
+    fn heading(&self, groups: &Groups) -> String {
+        let value = groups.definition().value.as_deref().filter(|value| self.unit.ends_with(value));
+        let ns = value.filter(|value| groups.buckets().divisor() == 1 && self.fed_by.is_time(value)).map(|_| ", ns");
+        format!("{}{}", self.unit, ns.unwrap_or_default())
+    }
+
     fn text(&self, top: Option<usize>) -> String {
         let groups = self.groups.lock();
+        let heading = self.heading(&groups);
         let text = match groups.total() {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => {
                 let note = groups.note_of_skipped().map_or_else(String::new, |note| format!("\n{note}"));
-                of.text(&self.unit, groups.buckets()) + &note
+                of.text(&heading, groups.buckets()) + &note
             }
-            _ => groups.report(top, &self.unit).text(),
+            _ => groups.report(top, &heading).text(),
         };
         match self.fed_by.shortfall(groups.definition().value.as_deref()) {
             Some(shortfall) => format!("{text}\n{}", shortfall.note()),
@@ -291,14 +299,15 @@ impl Aggregator {
     /// Jupyter shows this in a notebook.
     fn _repr_html_(&self) -> String {
         let groups = self.groups.lock();
+        let heading = self.heading(&groups);
         let note = self.fed_by.shortfall(groups.definition().value.as_deref()).map(|shortfall| shortfall.note());
         match groups.total() {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => {
                 let notes = groups.note_of_skipped().into_iter().chain(note).map(|note| note_html(&note));
-                of.html(&self.unit, groups.buckets()) + &notes.collect::<String>()
+                of.html(&heading, groups.buckets()) + &notes.collect::<String>()
             }
             _ => {
-                let mut report = groups.report(None, &self.unit);
+                let mut report = groups.report(None, &heading);
                 report.notes.extend(note);
                 report.html()
             }
