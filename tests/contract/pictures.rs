@@ -340,7 +340,7 @@ for value in -5, 0, 1, 3, 2**63, 2**64: hist.add(value)
 other = pickle.loads(pickle.dumps(hist))
 print(str(other) == str(hist), other.to_dict() == hist.to_dict(), len(copy.deepcopy(hist)))
 other.add(1); print(len(hist), len(other))
-try: graph.__setstate__(('no weight', 0))
+try: graph.__setstate__(('no weight', 0, 0))
 except ValueError as error: print(error)
 def __sample__(event): pass
 ";

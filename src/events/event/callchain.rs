@@ -169,6 +169,11 @@ impl Chain {
     }
 }
 
+/// Returns how many frames of a resolved call chain were recorded. The others are functions that the compiler inlined.
+pub fn recorded_frames(chain: &[Arc<Frame>]) -> usize {
+    chain.iter().filter(|frame| !matches!(frame.origin, Origin::Inlined { .. })).count()
+}
+
 /// Resolves the call chain of a sample to frames, innermost first. Includes frames of interpreters if the run asks for them.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     // A span has the call chain of one of its samples.

@@ -32,7 +32,8 @@ mod unwound;
 
 pub use address_chain::AddressChain;
 pub use callchain::{
-    Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function, sampled_function,
+    Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function, recorded_frames,
+    sampled_function,
 };
 pub use cgroups::{Cgroups, Memberships, SelectedCgroups, cgroup_text, shown_cgroup};
 pub use columns::{Column, Columns, FieldList, FieldsError};

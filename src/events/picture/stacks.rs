@@ -8,10 +8,11 @@ use std::collections::HashMap;
 
 use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
-use super::{Label, quantity::counted};
-
-/// The largest number of frames in a call chain of the kernel by default (`kernel.perf_event_max_stack`).
-const MAX_FRAMES: usize = 127;
+use super::{
+    Label,
+    long_chains::{MAX_FRAMES, note_of_long_chains},
+    quantity::counted,
+};
 
 /// A tree of stacks, each with the sum of its weights.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Stacks {
     labels: [HashMap<Box<str>, usize>; Label::KINDS],
     stacks: usize,
     total: u64,
+    /// The weight of stacks that are shorter than their long chains, because frames share nodes.
+    merged: u64,
     memory: Holding,
 }
 
@@ -60,6 +63,7 @@ impl Default for Stacks {
             labels: Default::default(),
             stacks: 0,
             total: 0,
+            merged: 0,
             memory: Budget::unlimited().hold(HeldFor::Tables),
         }
     }
@@ -137,10 +141,26 @@ impl Stacks {
                 weight = weight.saturating_add(node.weight);
             }
         }
-        let share = 100.0 * weight as f64 / self.total.max(1) as f64;
-        let share = if share < 0.05 { "less than 0.1".to_owned() } else { format!("{share:.1}") };
-        let text = format!("{share} % is in stacks of {MAX_FRAMES} frames or more, whose callers may be cut off");
-        (weight != 0).then_some(text)
+        note_of_long_chains(weight.saturating_add(self.merged), self.total)
+    }
+
+    /// Notes that the chain of a stack that ends at the node `end` has so many frames: frames that share a node make a stack
+    /// shorter than its chain.
+    pub fn note_length(&mut self, end: StackNode, frames: usize, weight: u64) {
+        let callers = std::iter::successors(Some(end.0), |&node| (node != 0).then(|| self.nodes[node].caller));
+        if frames >= MAX_FRAMES && callers.skip(1).count() <= MAX_FRAMES {
+            self.add_merged(weight);
+        }
+    }
+
+    /// The weight of stacks whose chains are long, and that are short because frames share nodes.
+    pub fn merged(&self) -> u64 {
+        self.merged
+    }
+
+    /// Adds to [`Stacks::merged`] what other stacks have there.
+    pub fn add_merged(&mut self, weight: u64) {
+        self.merged = self.merged.saturating_add(weight);
     }
 
     /// Returns the names of all frames.
@@ -259,6 +279,21 @@ mod tests {
     #[track_caller]
     fn check(of: &[(&[&str], u64)], expect: Expect) {
         expect.assert_eq(&stacks(of).lines().join("\n"));
+    }
+
+    #[test]
+    fn a_long_chain_whose_frames_share_a_node_is_counted_too() {
+        let mut stacks = Stacks::default();
+        let task = stacks.child(stacks.root(), Label::Name("sh"));
+        let end = (0..MAX_FRAMES).fold(task, |caller, _| stacks.child(caller, Label::InFile("/bin/sh")));
+        stacks.add_weight(end, 1).unwrap();
+        stacks.note_length(end, MAX_FRAMES, 1);
+        assert_eq!(stacks.lines(), ["sh;[sh] 1"]);
+        let long = (0..MAX_FRAMES).fold(task, |caller, at| stacks.child(caller, Label::Name(&at.to_string())));
+        stacks.add_weight(long, 1).unwrap();
+        stacks.note_length(long, MAX_FRAMES, 1);
+        stacks.add_weight(task, 2).unwrap();
+        assert!(stacks.cut_off().is_some_and(|said| said.starts_with("50.0 % is in stacks of 127 frames")));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use perf_prof_events::{
     aggregate::note_of_folded,
-    event::{Stats, frame_label},
+    event::{Stats, frame_label, recorded_frames},
     picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw, weight_text},
 };
 use perf_prof_system::output_path::{self, ExistingFile, OutputPathError};
@@ -67,6 +67,9 @@ impl Form {
 /// The arguments of `FlameGraph()` in this order: title, colors, count_name, subtitle, inverted.
 type ConstructorArguments = (Option<String>, Option<String>, String, Option<String>, bool);
 
+/// A flame graph in a pickle: folded text, how often stacks were folded, and the weight of long chains that became short stacks.
+type State = (String, u64, u64);
+
 #[pymethods]
 impl FlameGraph {
     #[new]
@@ -111,7 +114,9 @@ impl FlameGraph {
             self.fed = Some(Arc::clone(&run.stats));
         }
         let end = if let Some(stack) = stack_of(stack) {
-            self.event(&stack)
+            let end = self.event(&stack);
+            self.stacks.note_length(end, recorded_frames(&stack.frames), weight);
+            end
         } else if let Ok(names) = stack.cast::<PyList>() {
             self.names(names.iter())?
         } else if let Ok(names) = stack.cast::<PyTuple>() {
@@ -127,10 +132,14 @@ impl FlameGraph {
     #[pyo3(signature = (other))]
     fn update(this: &Bound<'_, FlameGraph>, other: &Bound<'_, FlameGraph>) -> PyResult<()> {
         // `this` and `other` may be the same object, so they are not borrowed at the same time.
-        let (folded, fed, times) = (other.borrow().folded(), other.borrow().fed.clone(), other.borrow().times_folded);
+        let (folded, fed, times, merged) = {
+            let other = other.borrow();
+            (other.folded(), other.fed.clone(), other.times_folded, other.stacks.merged())
+        };
         let mut this = this.borrow_mut();
         this.fed = fed.or_else(|| this.fed.take());
         this.times_folded = this.times_folded.saturating_add(times);
+        this.stacks.add_merged(merged);
         this.add_folded(&folded)
     }
 
@@ -211,16 +220,17 @@ impl FlameGraph {
     }
 
     /// Supports copy and pickle. The stacks are stored as text, so that another process can load them.
-    fn __reduce__(this: &Bound<'_, FlameGraph>) -> (Py<PyType>, ConstructorArguments, (String, u64)) {
+    fn __reduce__(this: &Bound<'_, FlameGraph>) -> (Py<PyType>, ConstructorArguments, State) {
         let FlameGraph { look, colors, times_folded, .. } = &*this.borrow();
         let inverted = look.growth == StackDirection::Down;
         let made = (look.title.clone(), colors.clone(), look.count_name.clone(), look.subtitle.clone(), inverted);
-        (this.get_type().unbind(), made, (this.borrow().folded(), *times_folded))
+        (this.get_type().unbind(), made, (this.borrow().folded(), *times_folded, this.borrow().stacks.merged()))
     }
 
-    fn __setstate__(&mut self, state: (String, u64)) -> PyResult<()> {
-        let (folded, times_folded) = state;
+    fn __setstate__(&mut self, state: State) -> PyResult<()> {
+        let (folded, times_folded, merged) = state;
         self.times_folded = times_folded;
+        self.stacks.add_merged(merged);
         self.add_folded(&folded)
     }
 }

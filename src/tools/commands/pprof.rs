@@ -7,7 +7,8 @@ use std::{
 };
 
 use perf_prof_events::{
-    event::{Context, Frame, Origin, Provenance, Sample, UNKNOWN},
+    event::{Context, Frame, Origin, Provenance, Sample, UNKNOWN, recorded_frames},
+    picture::LongChains,
     picture::pprof::{
         About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, TextId, Values, Weight,
     },
@@ -66,6 +67,7 @@ pub struct SampledProfile {
     /// The times of the first and the last sample.
     times: Option<(u64, u64)>,
     task_names: TaskNames,
+    chains: LongChains,
 }
 
 impl SampledProfile {
@@ -75,7 +77,14 @@ impl SampledProfile {
             |(name, unit): (&String, &PeriodUnit)| Quantity { name: name.clone(), unit: unit.in_pprof().to_owned() };
         let mut profile = Profile::new(quantities.map(quantity).collect(), Values::SamplesAndPeriods, budget);
         let keys = Keys { comm: profile.text("comm"), pid: profile.text("pid"), cpu: profile.text("cpu") };
-        SampledProfile { profile, keys, period: events.period, times: None, task_names: TaskNames::default() }
+        SampledProfile {
+            profile,
+            keys,
+            period: events.period,
+            times: None,
+            task_names: TaskNames::default(),
+            chains: LongChains::default(),
+        }
     }
 
     /// Adds a sample of the event with the index `event`. `chain` is the sample's call chain, innermost first and with
@@ -95,6 +104,7 @@ impl SampledProfile {
             .chunk_by(|inner, _| matches!(inner.origin, Origin::Inlined { .. }))
             .map(|frames| self.location(frames, sample, context))
             .collect();
+        self.chains.add(recorded_frames(chain), sample.period());
         let weight = Weight { samples: 1, periods: i64::try_from(sample.period()).unwrap_or(i64::MAX) };
         self.profile.add(event, places.into_iter().rev(), &labels, weight);
     }
@@ -136,11 +146,12 @@ impl SampledProfile {
         to: &mut impl Write,
     ) -> io::Result<()> {
         self.profile.rename(self.keys.comm, &self.task_names.later(context));
+        let lacks = [partial.map(str::to_owned), context.endings().summary(), self.chains.note()];
         let about = About {
             time: of.began.or_else(|| context.realtime_unseen(self.times?.0)),
             duration: of.duration.unwrap_or_else(|| self.times.map_or(0, |(first, last)| last - first)),
             period: self.period,
-            comments: partial.map(|partial| format!("partial: {partial}")).into_iter().collect(),
+            comments: lacks.into_iter().flatten().map(|lack| format!("partial: {lack}")).collect(),
         };
         self.profile.write(&about, packing, to)
     }

@@ -9,7 +9,7 @@ use perf_prof_events::{
     aggregate::{KeyPart, note_of_folded},
     event::{OTHERS, Shortfall},
     picture::{
-        KERNEL_SUFFIX, PYTHON_SUFFIX,
+        KERNEL_SUFFIX, LongChains, PYTHON_SUFFIX,
         pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
     },
 };
@@ -46,22 +46,25 @@ fn profile(table: &SharedGroups, unit: &str, shortfall: Option<&Shortfall>) -> i
     // written.
     let mut profile = Profile::new(vec![quantity], Values::Sums, &Budget::unlimited());
     let keys: Vec<_> = names.iter().map(|name| profile.text(name.trim_start_matches('_'))).collect();
+    let mut chains = LongChains::default();
     for (key, weight) in &rows {
         let Some((stack, by)) = key.split_last() else { continue };
         let labels: Vec<Label> =
             keys.iter().zip(by).map(|(&key, part)| Label { key, value: label_value(part, &mut profile) }).collect();
         let stack = stack.text();
+        chains.add(stack.split(';').count(), u64::try_from(*weight).unwrap_or(0));
         let chain: Vec<_> =
             stack.split(';').filter(|name| !name.is_empty()).map(|name| location(name, &mut profile)).collect();
         add(&mut profile, chain, &labels, *weight);
     }
     let mut comments: Vec<String> =
-        shortfall.map(|shortfall| format!("partial: {}", shortfall.note())).into_iter().collect();
+        shortfall.map(|shortfall| format!("partial: {}", shortfall.reasons())).into_iter().collect();
     if let Some(folded) = folded {
         let place = location(OTHERS, &mut profile);
         add(&mut profile, [place], &[], others);
         comments.push(format!("partial: {folded}"));
     }
+    comments.extend(chains.note().map(|note| format!("partial: {note}")));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let time = now.and_then(|now| i64::try_from(now.as_nanos()).ok());
     let about = About { time, period: Some(1), comments, ..About::default() };

@@ -13,7 +13,10 @@ use fxprof_processed_profile::{
     MarkerFieldFormat, MarkerTiming, ProcessHandle, Profile, SamplingInterval, StackHandle, StaticSchemaMarker,
     StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
 };
-use perf_prof_events::event::{Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame};
+use perf_prof_events::event::{
+    Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame, recorded_frames,
+};
+use perf_prof_events::picture::LongChains;
 
 use super::{super::period::PeriodUnit, Destination, Exporter, Partial, rows::Row};
 
@@ -37,6 +40,7 @@ pub struct FirefoxProfile<'a> {
     period: Option<u64>,
     /// The time of the first sample, which is the start of the profile.
     first: Option<u64>,
+    chains: LongChains,
 }
 
 /// A thread of the profile, with the name that the profile has for it.
@@ -110,6 +114,7 @@ impl<'a> FirefoxProfile<'a> {
             units,
             period: None,
             first: None,
+            chains: LongChains::default(),
         }
     }
 
@@ -142,6 +147,7 @@ impl<'a> FirefoxProfile<'a> {
             true => frames(sample, context),
             false => ip_frame(sample, context).into_iter().collect(),
         };
+        self.chains.add(recorded_frames(&chain), 1);
         let Self { profile, kernel, user, .. } = self;
         let infos: Vec<FrameInfo> = chain
             .iter()
@@ -209,10 +215,12 @@ impl Exporter for FirefoxProfile<'_> {
         Ok(())
     }
 
-    fn finish(mut self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
+    fn finish(mut self, context: &Context, partial: Option<&Partial>) -> io::Result<()> {
+        let lacks = [partial.map(Partial::text), context.endings().summary(), self.chains.note()];
+        let lacks: Vec<String> = lacks.into_iter().flatten().collect();
         // The profiler shows it above the profile.
-        if let Some(partial) = partial {
-            self.profile.set_product(&format!("{} (partial: {})", self.name, partial.text()));
+        if !lacks.is_empty() {
+            self.profile.set_product(&format!("{} (partial: {})", self.name, lacks.join("; ")));
         }
         Ok(serde_json::to_writer(self.to, &self.profile)?)
     }

@@ -21,7 +21,7 @@ pub use flame::FlamePlan;
 use perf_prof_events::{
     event::{
         AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Provenance,
-        Sample, Shares, Stop, cgroup_text, frame_label, frames, has_callchain, sampled_function,
+        Sample, Shares, Stop, cgroup_text, frame_label, frames, has_callchain, recorded_frames, sampled_function,
     },
     picture::{Label, Roots, Stacks, grouped, note_of_cut_chains},
 };
@@ -345,6 +345,7 @@ impl Deliver for Sums {
             };
             at = next;
         }
+        stacks.note_length(at, recorded_frames(&chain), period);
         match stacks.add_weight(at, period) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
