@@ -88,7 +88,8 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
     // `TOP` has room for one line.
     let below = LINE_HEIGHT * lines.len().saturating_sub(1) as f64;
     let (width, height) = (shown.column_width as f64, frame.bottom() + BOTTOM);
-    let times = Times { start: start as f64 / width, columns: last.column + 1 - first.column, width };
+    let into = start - first.column.saturating_mul(shown.column_width).min(start);
+    let times = Times { start: into as f64 / width, columns: last.column + 1 - first.column, width };
     let place = format!("translate(0 {below})");
     let picture = axes(&frame, style, &times).set("transform", place).add(boxes).add(key(height - 22.0, most));
     let title = shown.title();
@@ -109,7 +110,7 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
 
 /// The columns of a heat map.
 struct Times {
-    /// The first time, in columns.
+    /// The first time, in columns after the first one.
     start: f64,
     /// The number of columns.
     columns: u64,
@@ -147,8 +148,9 @@ fn axes(frame: &Frame, style: &HeatMapStyle, times: &Times) -> Group {
 /// Returns a box for each count. Its title shows the numbers under the mouse.
 fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     let mut boxes = Group::new().set("shape-rendering", "crispEdges");
+    let first = cells.first().map_or(0, |cell| cell.column);
     for cell in cells {
-        let (x, y) = (frame.x(cell.column as f64), frame.y(cell.row));
+        let (x, y) = (frame.x((cell.column - first) as f64), frame.y(cell.row));
         boxes.append(
             Rectangle::new()
                 .set("x", rounded(x))
@@ -246,7 +248,6 @@ fn key(y: f64, most: u64) -> Group {
 
 /// The positions of the boxes.
 struct Frame {
-    first_column: f64,
     /// The width of a column and the height of a row, in pixels.
     column: f64,
     row: f64,
@@ -264,11 +265,12 @@ impl Frame {
     fn new((first, last): (u64, u64), rows: (u8, u8)) -> Frame {
         let column = (WIDTH - LEFT - RIGHT) / (last - first + 1) as f64;
         let row = (ROWS / f64::from(rows.1 - rows.0 + 1)).min(HIGHEST_ROW);
-        Frame { first_column: first as f64, column, row, rows }
+        Frame { column, row, rows }
     }
 
+    /// Returns the position of a place on the axis of times, in pixels. The place is in columns after the first one.
     fn x(&self, column: f64) -> f64 {
-        LEFT + (column - self.first_column) * self.column
+        LEFT + column * self.column
     }
 
     /// Returns the position of a row's upper edge, in pixels.
@@ -570,5 +572,20 @@ mod tests {
             draw_heat_map(&HeatMap::default(), &HeatMapStyle::default(), Vec::new()),
             Err(DrawError::Empty)
         ));
+    }
+
+    /// Numbers as large as ns since 1970 are not exact in an f64.
+    #[test]
+    fn times_since_1970_have_places_and_labels_of_their_own() {
+        let mut map = HeatMap::default();
+        map.add(1_796_000_000_123_456_789, 5, 1);
+        assert!(texts(&drawn(&map, &HeatMapStyle::default()), "text").len() < 12);
+        for number in 0..20 {
+            map.add(1_796_000_000_123_456_789 + 100 * number, 5, 1);
+        }
+        let svg = drawn(&map, &HeatMapStyle::default());
+        let places: std::collections::BTreeSet<&str> =
+            svg.split("<rect ").skip(1).filter_map(|rect| rect.split(" x=\"").nth(1)?.split('"').next()).collect();
+        assert!(places.len() >= 20, "{places:?}");
     }
 }

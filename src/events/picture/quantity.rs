@@ -36,6 +36,7 @@ pub(super) fn amount(value: u64, unit: &str) -> String {
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "bytes" if value == 1 => return "1 byte".to_owned(),
         "bytes" => return in_largest(value, &[("bytes", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)]),
         _ => return format!("{} {unit}", grouped(value)),
     };

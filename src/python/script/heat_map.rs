@@ -32,7 +32,7 @@ use super::{
 /// visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
 /// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. value is the title
 /// of their axis. The text below the title has subtitle, the number of values, the duration of the run, the host and the date.
-/// Values of a longer time than the run, such as those of a log, have no duration.
+/// Values of a longer time than the run, such as those of a log, have neither duration nor date.
 /// len() is the number of values. A notebook shows the picture.
 #[pyclass(module = "perf_prof")]
 pub struct Heatmap {
@@ -168,10 +168,12 @@ impl Heatmap {
         let from = provenance(self.fed.as_deref());
         let offset = self.offset.or_else(|| run()?.context.realtime_unseen(0));
         let first = self.counts.times().and_then(|(first, _)| from.moment(offset?.saturating_add_unsigned(first)));
-        // Values of other times than those of the run, such as times in a log, were not measured within its duration.
+        // Values of other times than those of the run, such as times in a log, were not measured within its duration, nor on its date.
         let length = self.counts.times().map_or(0, |(first, last)| last - first);
-        let within = if from.is_shorter_than(length) { String::new() } else { from.within() };
-        let place = from.place();
+        let (within, place) = match from.is_shorter_than(length) {
+            true => (String::new(), from.host.clone()),
+            false => (from.within(), from.place()),
+        };
         let style = HeatMapStyle { partial, within, place, first, command: from.command, ..self.style.clone() };
         draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }
