@@ -5,9 +5,9 @@ usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--com
                  [--state STATE] [--min US]
 
 The stack is the task's call chain when it left its CPU. Stacks of programs without frame pointers, and of waits in libc, may
-lack callers: --call-graph dwarf finds them. A time ends when the task is on a CPU again. Times that began before the first event,
-also that of --time, are not in the table, nor those that have not ended; a line says how many (offwake.py has them). With -i 1000,
-a table is printed every second, else one at the end. The flame graph (FILE.svg, or FILE.folded for text) shows the whole run.
+lack callers: --call-graph dwarf finds them. A time ends when the task is on a CPU again. Times that began before the first event
+(with --time: the first in that time) are not in the table, nor those that have not ended; a line says how many tasks had not come
+back (offwake.py has both). -i 1000 prints a table every second. The flame graph (FILE.svg or .folded) shows the whole run.
 
 -p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that are off CPU, with the processes that they create or the
 cgroups below; the first line has --all-cpus for that, because a return is an event of the task that leaves the CPU. --pid is
@@ -41,7 +41,7 @@ options = Options(__doc__, top=10, rows="stacks in a table", comm=True, task=Tru
 options.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
 options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only times of at least US microseconds")
 args = options.parse()
-whole, chains = FlameGraph("Off-CPU Time of Waits That Began and Ended in It", "offcpu", "us") if args.flame else None, CallChains()
+whole, chains = FlameGraph("Off-CPU Time (of waits whose begin and end were seen)", "offcpu", "us") if args.flame else None, CallChains()
 counts: Counter[str] = Counter()  # for the whole run
 
 
@@ -62,7 +62,7 @@ def show(table: FlameGraph) -> None:
         print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
         for frame in reversed(frames):
             print(f"{'':>24}{frame.removesuffix('_[k]').removesuffix('_[python]')}")
-    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}, in waits that began and ended in this time\n")
+    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}, of waits whose begin and end were seen\n")
 
 
 report = Report(FlameGraph, show, counts, notes={
@@ -97,4 +97,4 @@ def sched__sched_switch(event: PerfEvent) -> None:
 
 def __exit__() -> None:
     counts["away"] = left.open()
-    save_flame(whole, args.flame, duration, "no task came back to a CPU", report, table=report.exit)
+    save_flame(whole, args.flame, duration, "no wait that began and ended was seen", report, table=report.exit)
