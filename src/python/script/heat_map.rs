@@ -32,7 +32,7 @@ use super::{
 /// visible, and single slow requests among millions of fast ones. Times are in nanoseconds, as event._time; there
 /// are up to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. value is the title
 /// of their axis. The text below the title has subtitle, the number of values, the duration of the run, the host and the date.
-/// Values of a longer time than the run, such as those of a log, have neither duration nor date.
+/// For values of a longer time than the run, such as those of a log, it shows neither its duration nor its date.
 /// len() is the number of values. A notebook shows the picture.
 #[pyclass(module = "perf_prof")]
 pub struct Heatmap {

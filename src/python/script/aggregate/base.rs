@@ -112,9 +112,13 @@ impl Aggregator {
         PyList::new(py, rows.into_iter().map(item).collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Returns the heading of the amounts in tables for people. Times that are not in a unit which the user chose are in ns.
+    /// Returns the heading of the amounts in tables for people: adds `, ns` for times, unless the user chose a unit.
     fn heading(&self, groups: &Groups) -> String {
-        let value = groups.definition().value.as_deref().filter(|value| self.unit.ends_with(value));
+        let value = groups
+            .definition()
+            .value
+            .as_deref()
+            .filter(|value| self.unit == *value || self.unit == format!("sum of {value}"));
         let ns = value.filter(|value| groups.buckets().divisor() == 1 && self.fed_by.is_time(value)).map(|_| ", ns");
         format!("{}{}", self.unit, ns.unwrap_or_default())
     }
