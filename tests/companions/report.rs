@@ -1,8 +1,9 @@
 //! Compares the tables of `perf-prof report` with the tables of the real `perf report`.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use crate::harness::{
+    compile::{FRAMES, compile},
     machine::{Need, needs},
     recording::{ours, perf, record},
     run::{perf_prof, printed, stdout},
@@ -130,6 +131,41 @@ fn a_flame_graph_says_how_many_call_chains_memory_cut_off() {
     let (small, large) = (drawn("4K"), drawn("64M"));
     assert!(small.contains("partial: ") && small.contains(" samples are cut off"), "{}", text_of(&small, "subtitle"));
     assert!(!large.contains(" are cut off"));
+}
+
+/// Frames without a symbol are one box, so the picture of a stripped program does not show how long its chains are.
+#[test]
+fn what_is_in_chains_that_may_be_cut_off_is_said() {
+    needs([Need::Tracefs, Need::Perf, Need::Compilers]);
+    let folder = tempfile::tempdir().unwrap();
+    let source = "#include <unistd.h>\n\
+        static __attribute__((noinline)) int deep(int n) { int to = n ? deep(n - 1) : getppid() & 0; return to + 1; }\n\
+        int main(void) { for (int i = 0; i < 20; i++) deep(300); return 0; }\n";
+    let deep = compile(folder.path(), "deep", source, &[FRAMES, &["-s"]].concat());
+    let files = ["perf.data", "x.svg", "y.svg", "z.svg", "x.pb", "s.pb.gz", "x.json"];
+    let [path, report, graph, pickled, pprof, stacks, firefox] =
+        files.map(|name| folder.path().join(name).display().to_string());
+    let record = ["record", "-q", "-g", "-e", "syscalls:sys_enter_getppid", "-o", &path, "--"];
+    printed(&perf_prof(&record).arg(&deep).output().unwrap());
+    let script = folder.path().join("s.py");
+    let text = format!(
+        "import pickle\nfrom perf_prof import FlameGraph, Stacks\ngraph, table = FlameGraph(), Stacks()\n\
+         syscalls__sys_enter_getppid = table, graph.add\n\
+         def __exit__():\n    graph.save({graph:?})\n    other = FlameGraph()\n    \
+         other.update(pickle.loads(pickle.dumps(graph)))\n    other.save({pickled:?})\n    table.save({stacks:?})\n"
+    );
+    std::fs::write(&script, text).unwrap();
+    printed(&perf_prof(&["report", "-q", "--flame", &report, "-i", &path]).output().unwrap());
+    for to in [&pprof, &firefox] {
+        printed(&perf_prof(&["export", "-q", "-o", to, "-i", &path]).output().unwrap());
+    }
+    printed(&perf_prof(&["python", "-q", "--input", &path]).arg(&script).output().unwrap());
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("100.0 % is in stacks of 127 frames or more");
+    for file in [&report, &graph, &pickled, &pprof, &firefox] {
+        assert!(said(&std::fs::read(file).unwrap()), "{file}");
+    }
+    let unpacked = Command::new("gzip").args(["-dc", &stacks]).output().unwrap().stdout;
+    assert!(said(&unpacked));
 }
 
 /// The name `profile` says nothing about the unit: it samples cycles or a clock.

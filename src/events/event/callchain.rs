@@ -169,8 +169,9 @@ impl Chain {
     }
 }
 
-/// Returns how many frames of a resolved call chain were recorded. The others are functions that the compiler inlined.
-pub fn recorded_frames(chain: &[Arc<Frame>]) -> usize {
+/// Returns how many frames a resolved call chain has, without functions that the compiler inlined. Functions of Python that were put
+/// in place of native frames count too.
+pub fn frames_without_inlined(chain: &[Arc<Frame>]) -> usize {
     chain.iter().filter(|frame| !matches!(frame.origin, Origin::Inlined { .. })).count()
 }
 

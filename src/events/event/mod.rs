@@ -32,7 +32,7 @@ mod unwound;
 
 pub use address_chain::AddressChain;
 pub use callchain::{
-    Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function, recorded_frames,
+    Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, frames_without_inlined, has_callchain, ip_frame, ip_function,
     sampled_function,
 };
 pub use cgroups::{Cgroups, Memberships, SelectedCgroups, cgroup_text, shown_cgroup};

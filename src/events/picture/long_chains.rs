@@ -11,7 +11,7 @@ pub struct LongChains {
 }
 
 impl LongChains {
-    /// Adds the weight of a chain with so many recorded frames.
+    /// Adds the weight of a chain with so many frames, without inlined ones.
     pub fn add(&mut self, frames: usize, weight: u64) {
         self.total = self.total.saturating_add(weight);
         if frames >= MAX_FRAMES {

@@ -9,7 +9,7 @@ use std::{
 
 use perf_prof_events::{
     aggregate::note_of_folded,
-    event::{Stats, frame_label, recorded_frames},
+    event::{Stats, frame_label, frames_without_inlined},
     picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw, weight_text},
 };
 use perf_prof_system::output_path::{self, ExistingFile, OutputPathError};
@@ -113,10 +113,10 @@ impl FlameGraph {
         if let Some(run) = run() {
             self.fed = Some(Arc::clone(&run.stats));
         }
+        let mut length = 0;
         let end = if let Some(stack) = stack_of(stack) {
-            let end = self.event(&stack);
-            self.stacks.note_length(end, recorded_frames(&stack.frames), weight);
-            end
+            length = frames_without_inlined(&stack.frames);
+            self.event(&stack)
         } else if let Ok(names) = stack.cast::<PyList>() {
             self.names(names.iter())?
         } else if let Ok(names) = stack.cast::<PyTuple>() {
@@ -125,7 +125,9 @@ impl FlameGraph {
             let kind = stack.get_type().name()?;
             return Err(PyTypeError::new_err(format!("a stack must be an event or a list of names, not '{kind}'")));
         };
-        self.stacks.add_weight(end, weight).map_err(|error| PyOverflowError::new_err(error.to_string()))
+        self.stacks.add_weight(end, weight).map_err(|error| PyOverflowError::new_err(error.to_string()))?;
+        self.stacks.note_length(end, length, weight);
+        Ok(())
     }
 
     /// Adds all stacks of another FlameGraph.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_events::{
-    event::{Context, Frame, Origin, Provenance, Sample, UNKNOWN, recorded_frames},
+    event::{Context, Frame, Origin, Provenance, Sample, UNKNOWN, frames_without_inlined},
     picture::LongChains,
     picture::pprof::{
         About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, TextId, Values, Weight,
@@ -104,7 +104,8 @@ impl SampledProfile {
             .chunk_by(|inner, _| matches!(inner.origin, Origin::Inlined { .. }))
             .map(|frames| self.location(frames, sample, context))
             .collect();
-        self.chains.add(recorded_frames(chain), sample.period());
+        // Periods of different events have different units.
+        self.chains.add(frames_without_inlined(chain), 1);
         let weight = Weight { samples: 1, periods: i64::try_from(sample.period()).unwrap_or(i64::MAX) };
         self.profile.add(event, places.into_iter().rev(), &labels, weight);
     }

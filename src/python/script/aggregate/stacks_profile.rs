@@ -7,7 +7,7 @@ use std::{
 
 use perf_prof_events::{
     aggregate::{KeyPart, note_of_folded},
-    event::{OTHERS, Shortfall},
+    event::OTHERS,
     picture::{
         KERNEL_SUFFIX, LongChains, PYTHON_SUFFIX,
         pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
@@ -17,7 +17,7 @@ use perf_prof_session::engine::kernel_tables::SharedGroups;
 use perf_prof_system::{budget::Budget, fork_lock};
 use pyo3::prelude::*;
 
-use super::base::Aggregator;
+use super::{super::pictures::missing_callers, base::Aggregator};
 
 /// The dso of kernel functions.
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
@@ -28,10 +28,11 @@ pub fn packed(py: Python<'_>, of: &Aggregator) -> PyResult<Vec<u8>> {
     let value = table.lock().definition().value.clone();
     let shortfall = of.fed_by().shortfall(value.as_deref());
     let unit = if value.is_some_and(|value| of.fed_by().is_time(&value)) { "nanoseconds" } else { "count" };
-    Ok(py.detach(|| profile(&table, unit, shortfall.as_ref()))?)
+    let lacks = shortfall.map(|shortfall| shortfall.reasons()).into_iter().chain(missing_callers()).collect();
+    Ok(py.detach(|| profile(&table, unit, lacks))?)
 }
 
-fn profile(table: &SharedGroups, unit: &str, shortfall: Option<&Shortfall>) -> io::Result<Vec<u8>> {
+fn profile(table: &SharedGroups, unit: &str, mut lacks: Vec<String>) -> io::Result<Vec<u8>> {
     let (rows, others, folded, names, value) = {
         // A thread of the script may fork. The fork lock keeps the forked child from inheriting a locked table.
         let _held = fork_lock::hold();
@@ -57,14 +58,14 @@ fn profile(table: &SharedGroups, unit: &str, shortfall: Option<&Shortfall>) -> i
             stack.split(';').filter(|name| !name.is_empty()).map(|name| location(name, &mut profile)).collect();
         add(&mut profile, chain, &labels, *weight);
     }
-    let mut comments: Vec<String> =
-        shortfall.map(|shortfall| format!("partial: {}", shortfall.reasons())).into_iter().collect();
     if let Some(folded) = folded {
         let place = location(OTHERS, &mut profile);
         add(&mut profile, [place], &[], others);
-        comments.push(format!("partial: {folded}"));
+        chains.add(1, u64::try_from(others).unwrap_or(0));
+        lacks.push(folded);
     }
-    comments.extend(chains.note().map(|note| format!("partial: {note}")));
+    lacks.extend(chains.note());
+    let comments = lacks.into_iter().map(|lack| format!("partial: {lack}")).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let time = now.and_then(|now| i64::try_from(now.as_nanos()).ok());
     let about = About { time, period: Some(1), comments, ..About::default() };

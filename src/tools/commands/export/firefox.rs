@@ -14,7 +14,7 @@ use fxprof_processed_profile::{
     StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
 };
 use perf_prof_events::event::{
-    Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame, recorded_frames,
+    Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, frames_without_inlined, has_callchain, ip_frame,
 };
 use perf_prof_events::picture::LongChains;
 
@@ -147,7 +147,7 @@ impl<'a> FirefoxProfile<'a> {
             true => frames(sample, context),
             false => ip_frame(sample, context).into_iter().collect(),
         };
-        self.chains.add(recorded_frames(&chain), 1);
+        self.chains.add(frames_without_inlined(&chain), 1);
         let Self { profile, kernel, user, .. } = self;
         let infos: Vec<FrameInfo> = chain
             .iter()

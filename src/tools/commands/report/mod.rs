@@ -21,7 +21,8 @@ pub use flame::FlamePlan;
 use perf_prof_events::{
     event::{
         AddedSample, AlwaysEntered, CallerSums, Context, Deliver, EventType, Flow, GroupKey, Origin, Provenance,
-        Sample, Shares, Stop, cgroup_text, frame_label, frames, has_callchain, recorded_frames, sampled_function,
+        Sample, Shares, Stop, cgroup_text, frame_label, frames, frames_without_inlined, has_callchain,
+        sampled_function,
     },
     picture::{Label, Roots, Stacks, grouped, note_of_cut_chains},
 };
@@ -345,7 +346,7 @@ impl Deliver for Sums {
             };
             at = next;
         }
-        stacks.note_length(at, recorded_frames(&chain), period);
+        stacks.note_length(at, frames_without_inlined(&chain), period);
         match stacks.add_weight(at, period) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
