@@ -136,7 +136,7 @@ fn a_flame_graph_says_how_many_call_chains_memory_cut_off() {
 /// Frames without a symbol are one box, so the picture of a stripped program does not show how long its chains are.
 #[test]
 fn what_is_in_chains_that_may_be_cut_off_is_said() {
-    needs([Need::Tracefs, Need::Perf, Need::Compilers]);
+    needs([Need::Python, Need::Tracefs, Need::Perf, Need::Compilers]);
     let folder = tempfile::tempdir().unwrap();
     let source = "#include <unistd.h>\n\
         static __attribute__((noinline)) int deep(int n) { int to = n ? deep(n - 1) : getppid() & 0; return to + 1; }\n\
