@@ -7,12 +7,14 @@ use std::{
 };
 
 use perf_prof_python::{library, script, testing};
-use perf_prof_system::signals::WithoutPython;
+use perf_prof_system::{fork_lock, signals::WithoutPython};
 use pyo3::prelude::*;
 
 /// The classes and functions of the package `perf_prof` that are written in Rust.
 #[pymodule]
 pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Threads of the program may fork from now on, while others add to its tables.
+    fork_lock::watch_forks();
     script::add_to(module)?;
     library::add_to(module)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;

@@ -25,15 +25,21 @@ extern "C" fn unlock() {
 /// Proves that this thread holds the fork lock. Dropping the value releases the lock.
 pub struct HeldForkLock(PhantomData<*const ()>);
 
-/// Waits until no other thread holds the fork lock, and locks it. A thread that holds the lock must not fork. It must
-/// not wait for anything that a forking thread may hold, such as the GIL.
-pub fn hold() -> HeldForkLock {
+/// Makes forks take the fork lock. A fork that has begun before does not take it, so this is called before other threads
+/// may fork.
+pub fn watch_forks() {
     static WATCHED: Once = Once::new();
     // SAFETY: the functions take no arguments and exist as long as the process.
     WATCHED.call_once(|| unsafe {
         let (lock, unlock): (unsafe extern "C" fn(), unsafe extern "C" fn()) = (lock, unlock);
         libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock));
     });
+}
+
+/// Waits until no other thread holds the fork lock, and locks it. A thread that holds the lock must not fork. It must
+/// not wait for anything that a forking thread may hold, such as the GIL.
+pub fn hold() -> HeldForkLock {
+    watch_forks();
     lock();
     HeldForkLock(PhantomData)
 }

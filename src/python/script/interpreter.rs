@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use perf_prof_system::{output, signals};
+use perf_prof_system::{fork_lock, output, signals};
 use pyo3::{ffi, prelude::*};
 
 use super::{
@@ -36,6 +36,7 @@ impl Interpreter {
     /// scripts.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
         HOST.store(true, Relaxed);
+        fork_lock::watch_forks();
         let error = |error: PyErr| ScriptError::Start(error.to_string());
         if choice.source == ChoiceSource::Running {
             Python::attach(|py| running::prepare(py).and_then(|()| configure_streams_and_packages(py, choice)))
