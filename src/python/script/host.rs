@@ -14,7 +14,7 @@ use perf_prof_session::{
     plan::Verbosity,
     spine::About,
 };
-use perf_prof_system::{compat, output};
+use perf_prof_system::{compat, fork_lock, output};
 use perf_prof_tools::parallel;
 use pyo3::{
     exceptions::{PyBrokenPipeError, PyOSError},
@@ -275,6 +275,8 @@ impl Program {
     /// before it contains the kernel's sums.
     pub fn uses(&self) -> Vec<EventUse> {
         let Receiver::EventObjects(handlers) = &self.receiver else { return Vec::new() };
+        // A thread of the script may fork meanwhile. Its child must not inherit a locked table.
+        let _held = fork_lock::hold();
         let reason = if handlers.iter().flatten().any(|handler| !handler.functions.is_empty()) {
             Some("a function gets events")
         } else if self.callbacks.lost.is_some() {
