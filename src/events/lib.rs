@@ -47,7 +47,8 @@
 //! * the type of a column: `column/column_type.rs`; how it is read: `column/cell.rs`, for integers at fixed places
 //!   `column/words.rs`; which columns there are if none is named: `column/plan.rs`
 //! * the look of pictures: `picture/flame_graph.rs`, `picture/heat_map_svg.rs`, `picture/histogram.rs`; which values
-//!   share a box: `picture/heat_map.rs`; the file of a timeline: `picture/perfetto/mod.rs`; which
+//!   share a box: `picture/heat_map.rs`; which chains may be cut off: `picture/long_chains.rs`; the file of a timeline:
+//!   `picture/perfetto/mod.rs`; which
 //!   of Perfetto's tables an export fills: `picture/perfetto/kernel_trace.rs`; the file of a profile of pprof:
 //!   `picture/pprof/mod.rs`
 //! * the template that `help` prints: `template/script.rs`; for scripts of `perf script`: `template/perf_script.rs`;

@@ -50,7 +50,7 @@ impl Provenance {
 
     /// Returns whether so many ns are longer than the whole run, so that what lasted so long is not only of this run.
     pub fn is_shorter_than(&self, ns: u64) -> bool {
-        let whole = self.began.zip(self.ended).map(|(began, ended)| (ended - began).max(0) as u64);
+        let whole = self.began.zip(self.ended).map(|(began, ended)| ended.saturating_sub(began).max(0) as u64);
         whole.is_some_and(|whole| ns > whole.saturating_add(MARGIN as u64))
     }
 

@@ -8,9 +8,11 @@ use std::{
 
 use perf_prof_events::{
     event::{Context, Frame, Origin, Provenance, Sample, UNKNOWN, frames_without_inlined},
-    picture::LongChains,
-    picture::pprof::{
-        About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, TextId, Values, Weight,
+    picture::{
+        LongChains,
+        pprof::{
+            About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, TextId, Values, Weight,
+        },
     },
 };
 use perf_prof_recordings::AttrFlag;

@@ -13,10 +13,12 @@ use fxprof_processed_profile::{
     MarkerFieldFormat, MarkerTiming, ProcessHandle, Profile, SamplingInterval, StackHandle, StaticSchemaMarker,
     StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
 };
-use perf_prof_events::event::{
-    Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, frames_without_inlined, has_callchain, ip_frame,
+use perf_prof_events::{
+    event::{
+        Context, EventType, Frame, Origin, Sample, UNKNOWN, frames, frames_without_inlined, has_callchain, ip_frame,
+    },
+    picture::LongChains,
 };
-use perf_prof_events::picture::LongChains;
 
 use super::{super::period::PeriodUnit, Destination, Exporter, Partial, rows::Row};
 
