@@ -130,7 +130,9 @@ fn a_command_can_be_recorded_in_every_layout() {
 #[test]
 fn only_the_chosen_cpus_are_recorded() {
     needs([Need::Tracefs, Need::Perf]);
-    let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0", "--threads=0/0"], 10);
+    // A nap causes a switch on this CPU, which may have no other task meanwhile.
+    let command = ["--", "taskset", "-c", "0", "sleep", "0.01"];
+    let recorded = record(&[&["-e", "sched:sched_switch", "-C", "0", "--threads=0/0"][..], &command].concat());
     assert_eq!(files(&recorded), ["data", "data.0"]);
     let script = recorded.perf(&["script", "-F", "cpu"]);
     assert!(script.lines().count() > 0 && script.lines().all(|line| line.trim() == "[000]"), "{script}");
