@@ -5,13 +5,18 @@ usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--states] [--ba
 
     TIME         TASK                   ROLE    LOCAL                 REMOTE                CONNECT ms    LIFE ms RESENT END
     14:03:12.518 curl 604               client  10.0.0.7:43210        10.0.0.9:443               21.42     180.77      0 closed
-    14:03:12.611 nginx 811              server  10.0.0.7:80           10.0.0.4:51022              0.08    5012.31      3 closed
+    14:03:12.611 nginx 811              server  10.0.0.7:80           10.0.0.4:51022                 -    5012.31      3 closed
     14:03:15.002 backup 7120            client  10.0.0.7:43388        10.0.0.9:5432                  -       0.21      0 reset received
 
 A client without a time to connect was refused (a reset in less than about a millisecond), or gave up (RESENT counts its
-first packets). RESENT in established connections means a lossy or crowded network. `reset sent` means that close() was
-called with unread data, or with SO_LINGER and no time: for example by a server that does not read its requests to the end.
-The end `ESTABLISHED` means that a timeout ended the connection.
+first packets). RESENT in established connections means a lossy or crowded network. It counts how often packets were sent
+again: one time can be several segments, which `ss -ti` and RetransSegs count. `reset sent` means that close() was called
+with unread data, or with SO_LINGER and no time: for example by a server that does not read its requests to the end. The end
+`ESTABLISHED` means that a timeout ended the connection.
+
+A server's connection begins with the last packet of its handshake, so it has no time to connect, RESENT does not count the
+SYN-ACKs that it sent again, and a handshake that the client never ends is not shown. If clients are slow to connect to a
+server, `perf-prof top tcp:tcp_retransmit_synack --by sport` counts these SYN-ACKs by the server's port.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
@@ -31,7 +36,6 @@ args = options.parse()
 
 # The last states of a connection that both ends closed.
 CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")
-
 
 
 def times(states: dict[str, int]) -> str:
@@ -54,10 +58,10 @@ def end(address: str, port: int) -> str:
 def tcp(event: PerfEvent) -> None:
     if args.port not in (None, event.sport, event.dport):
         return
-    if args.bad and event.connect and not event.retransmits and not event.reset:
-        return
     parts = [state.partition("=") for state in event.states.split()]
     states = {name: int(ns) for name, _, ns in parts}
+    if args.bad and "ESTABLISHED" in states and not event.retransmits and not event.reset:
+        return
     last = parts[-1][0] if parts else ""
     how = f"reset {event.reset}" if event.reset else "closed" if last in CLOSED else last
     task = f"{event.comm} {event.pid}" if event.pid >= 0 else None

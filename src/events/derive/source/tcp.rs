@@ -33,7 +33,7 @@ const STATES: [&str; 13] = [
 /// socket without events replaces the socket.
 pub(super) const TCP: SourceDefinition = SourceDefinition {
     name: "tcp",
-    about: "a TCP connection, from the first packet to the closed socket",
+    about: "a TCP connection, from the first packet (of an accepted one: the end of its handshake) to the closed socket",
     example: "tcp/dport=443, role=client/",
     rules: &[
         Rule::end("sock:inet_sock_set_state", "skaddr").when("protocol == 6 && newstate == 7 && oldstate != 10"),
@@ -64,11 +64,17 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         Field::text("comm", "name of this task; empty if it is not known", |span| {
             owner(span).map_or(b"".into(), |part| span.comm(&part))
         }),
-        Field::time_if_known("connect", "ns until the connection was established; None if it never was", |span| {
-            established(span).map(|part| part.time().saturating_sub(span.begin().time()))
-        }),
+        Field::time_if_known(
+            "connect",
+            "ns until the connection that this end asked for was established; None if it never was, or if this end accepted it",
+            |span| connected(span).map(|part| part.time().saturating_sub(span.begin().time())),
+        ),
         Field::text("states", "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000", states),
-        Field::uint("retransmits", "packets that were sent again", |span| span.count("tcp_retransmit_skb")),
+        Field::uint(
+            "retransmits",
+            "how often packets were sent again; one time can be several segments, and SYN-ACKs do not count",
+            |span| span.count("tcp_retransmit_skb"),
+        ),
         Field::text("reset", "received or sent, if a reset ended it", |span| {
             match (span.note("tcp_receive_reset"), span.note("tcp_send_reset").or_else(|| cut_off(span))) {
                 (Some(_), _) => b"received".into(),
@@ -94,8 +100,11 @@ fn is_client(span: &SpanView<'_>) -> bool {
     span.begin().int("newstate") == 2
 }
 
-fn established<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
-    changes(span).find(|part| part.int("newstate") == 1)
+/// Returns the change of state in which a client's connection was established. A server's socket is made when the last packet
+/// of the handshake comes (`tcp_check_req()` in net/ipv4/tcp_minisocks.c), and is established at once: how long the
+/// handshake took, no event of the socket shows.
+fn connected<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    changes(span).find(|part| part.int("newstate") == 1).filter(|_| is_client(span))
 }
 
 /// Returns the last change of state in which the socket has a port, or else the first change. A client's socket usually gets
