@@ -11,9 +11,10 @@ For files that live for milliseconds, creating and removing takes most of the ti
 
 All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens, and the folder
 to which a relative one belongs. If it cannot tell the folder (it has no BTF, another thread changes it meanwhile, a recording of
-an earlier version), the script follows chdir(), and a path whose folder is not known stays relative. Renamed files are not
-followed. The last lines count the removals that are not shown for these reasons, and name the first relative paths. A
-file counts as created when it is opened with O_CREAT for the first time. Needs root, or CAP_BPF and CAP_PERFMON.
+an earlier version), the script follows chdir(), and a path whose folder is not known stays relative. The last lines count the
+removals that are not shown for these reasons, and name the first relative paths. A file counts as created when it is opened
+with O_CREAT for the first time. A renamed file keeps its age, but files in a renamed folder are not followed. The file that a
+rename replaces is removed by it. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations
 
@@ -54,12 +55,11 @@ def __init__() -> None:
 task__task_newtask = paths.begins
 
 
-def removed(file: File, call: Any, task: str) -> None:
-    begin, creator = created.pop(file, (None, ""))
+def removed(file: File, creation: tuple[int, str] | None, call: Any, task: str) -> None:
     is_named = (args.name or "") in file[0]
-    if is_named and begin is not None:
-        if args.max is None or call._time - begin <= args.max * 10**6:
-            print(columns.line(call._realtime, call._time - begin, creator, task, file[0]))
+    if is_named and creation:
+        if args.max is None or call._time - creation[0] <= args.max * 10**6:
+            print(columns.line(call._realtime, call._time - creation[0], creation[1], task, file[0]))
     elif file[1]:
         counts[UNKNOWN] += 1  # --name may match the folder, which is not known.
         unknown.extend([file[0]][: MOST_NAMES - len(unknown)])
@@ -72,7 +72,8 @@ def syscall(call: Any) -> None:
     if call.errno or call.name.endswith("chdir") or call.name == "unlinkat" and call.args[2] & AT_REMOVEDIR:
         return
     if call.name.startswith("rename"):
-        counts["of files that were renamed, at most"] += 1
+        if replaced := paths.follow(call, created):
+            removed(*replaced, call, task)
     elif call.name in FLAGS:
         if file and (FLAGS[call.name] is None or call.args[FLAGS[call.name]] & os.O_CREAT):
             created.setdefault(file, (call._time, task))
@@ -82,7 +83,7 @@ def syscall(call: Any) -> None:
     elif not file:
         counts["whose path could not be read"] += 1
     else:
-        removed(file, call, task)
+        removed(file, created.pop(file, None), call, task)
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:

@@ -11,6 +11,8 @@ from perf_prof import PerfEvent, is_recording
 
 AT_FDCWD = -100  # include/uapi/linux/fcntl.h: a path is relative to the current folder
 
+RENAME_EXCHANGE = 2  # include/uapi/linux/fs.h
+
 # include/uapi/linux/sched.h
 CLONE_FS = 0x200
 CLONE_THREAD = 0x10000
@@ -88,7 +90,7 @@ class Folders:
             if own is None:
                 return None
             path = os.path.join(own.path, path)
-        return path if ".." in path.split("/") else os.path.normpath(path)
+        return _normalized(path)
 
     def _at(self, event: PerfEvent) -> _Folder | None:
         folder = self._of.get(event._pid)
@@ -127,22 +129,53 @@ class Paths(Folders):
         """Returns the path of a system call, or None if the call has no path or the path could not be read. Follows
         chdir() and fchdir(). The second value is None for an absolute path. A path in a folder that is not known stays
         relative. The second value then distinguishes it from equal paths in other folders."""
-        path = call.pathname_str if call.filename_str is None else call.filename_str
+        path = next((text for text in (call.filename_str, call.pathname_str, call.oldname_str) if text is not None), None)
         if call.name.endswith("chdir") and not call.errno:
             self.changes(call, path)
             self._changes[call._pid] += 1
         if (known := call.path) is not None:
-            return known if ".." in known.split("/") else os.path.normpath(known), None
+            return _normalized(known), None
         if path is None:
             return None
         # creat() takes no descriptor of a folder.
         folder = call.args[0] if call.name.rstrip("2").endswith("at") and call.name != "creat" else AT_FDCWD
+        return self._in_folder(path, call, folder)
+
+    def follow(self, call: Any, files: dict[tuple[str, Any], Any]) -> tuple[tuple[str, Any], Any] | None:
+        """Follows a rename(), renameat() or renameat2() that succeeded in a dict whose keys are paths as of() returns them: what
+        belongs to the file gets its new path. Returns the item of the file that was replaced, if it is in the dict."""
+        old, new = self.of(call), self._new_path(call)
+        own = files.pop(old, None) if old else None
+        other = files.pop(new, None) if new and new != old else None
+        if new and own is not None:
+            files[new] = own
+        if old and other is not None and call.name == "renameat2" and call.args[4] & RENAME_EXCHANGE:
+            files[old], other = other, None
+        return (new, other) if new and other is not None else None
+
+    def _new_path(self, call: Any) -> tuple[str, Any] | None:
+        before, now = call.oldname_str, call.newname_str
+        if now is None:
+            return None
+        folders = (AT_FDCWD, AT_FDCWD) if call.name == "rename" else (call.args[0], call.args[2])
+        # The kernel reports the path of the first name only: a folder, and this name. The other may be in the same folder.
+        are_of_one_folder = before and "/" not in (before[0], now[:1]) and (folders[0] - folders[1]) % 2**32 == 0
+        if are_of_one_folder and (known := call.path or "").endswith(f"/{before}"):
+            return _normalized(known.removesuffix(before) + now), None
+        return self._in_folder(now, call, folders[1])
+
+    def _in_folder(self, path: str, call: Any, folder: int) -> tuple[str, Any]:
         whole = self.absolute(path, call, folder)
         return (whole, None) if whole else (path, (call._pid, self._changes[call._pid], folder % 2**32))
 
     def lost(self, lost_start: int, lost_end: int) -> None:
         """Looks up all folders again, because they may have changed while events were lost."""
         self.look()
+
+
+def _normalized(path: str) -> str:
+    """Returns the path without `.` and double slashes. `..` stays: after a symbolic link, it leads to another folder."""
+    return path if ".." in path.split("/") else os.path.normpath(path)
 
 
 def _processes() -> list[int]:
