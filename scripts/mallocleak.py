@@ -8,12 +8,11 @@ usage: mallocleak.py [OPTION of perf-prof python]... [--older MS] [--top N] [--j
                                load_table
     18,874,368 bytes in 2,304 allocations of 1 call chain are not freed
 
-Memory that a program uses for a while is not a leak. Let the run be long (--duration 60s), leave out what is young with
---older, and look for call chains whose bytes grow: with -i 5000 they are printed every five seconds. Memory from before the
-run is not seen. A program without frame pointers needs --call-graph dwarf. Without -p PID or --exec COMMAND, all processes
-are traced. Seen are malloc(), calloc(), realloc() and aligned_alloc() of this machine's libc, and callers of them such as
-new; not posix_memalign(), mmap() (small objects of Python, unless PYTHONMALLOC=malloc), other allocators, containers and
-static programs. After a loss, earlier allocations are forgotten. Needs root, as all probes with arguments do.
+What is in use for a while is no leak: let the run be long (--duration 60s), leave out what is young with --older, and look for
+call chains whose bytes grow (tables with -i 5000). Memory from before the run is not seen. Without frame pointers, add
+--call-graph dwarf. Without -p or --exec, all processes are traced. Seen are malloc(), calloc(), realloc() and aligned_alloc()
+of the host's libc, and new; not posix_memalign(), mmap() (small objects of Python, unless PYTHONMALLOC=malloc), other
+allocators, containers and static programs. After a loss, earlier allocations are forgotten. Needs root.
 """
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from collections import Counter
 from typing import Any
 
 from perf_prof import CallChains, PerfEvent, at_least, print, realtime
-from perf_prof.script import Columns, Options, clock, counted, first_rows
+from perf_prof.script import Columns, Options, clock, counted, first_rows, say_missing
 
 options = Options(__doc__, top=10, rows="call chains", json=True)
 options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help="only memory that is at least MS ms old")
@@ -83,6 +82,7 @@ def show() -> None:
     total, number = sum(map(sum, rows.values())), sum(map(len, rows.values()))
     last = f"{total:,} bytes in {number:,} allocations of {counted(len(rows), 'call chain')} are not freed{more}"
     columns.print(((sum(sizes), len(sizes), chain) for chain, sizes in first), last)
+    say_missing(columns)
 
 
 def __interval__() -> None:

@@ -7,6 +7,7 @@ import unittest
 from contextlib import redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
+from unittest import mock
 
 from perf_prof.testing import make_event, run_script
 from script_testing import MS, SCRIPTS, SECOND, ScriptTest, clock, make
@@ -179,6 +180,12 @@ class MallocLeak(ScriptTest):
         self.assertIn("500 bytes in 1 allocations", self.run_on(calls, "--older", "4"))
         row = json.loads(self.run_on(calls, "--json"))
         self.assertEqual(row, {"bytes": 530, "count": 2, "chain": ["malloc", "/bin/app"]})
+
+    def test_tables_whose_calls_are_missing_are_partial(self):
+        with mock.patch("perf_prof.script.missing", lambda: "5 spans are missing"):
+            self.assertIn("(at least: 5 spans are missing)", self.run_on([self.malloc(1, 0x10, 1000)]))
+            lines = self.run_on([self.malloc(1, 0x10, 1000)], "--json").splitlines()
+        self.assertEqual(json.loads(lines[1]), {"partial": True, "note": "5 spans are missing"})
 
     def test_tables_of_intervals_have_their_times_and_the_last_one_comes_once(self):
         module = run_script(os.path.join(SCRIPTS, "mallocleak.py"), [make("page-faults", 0)], ["--json"]).module

@@ -431,3 +431,14 @@ fn a_recording_names_functions_without_the_interpreter_and_the_program() {
         assert!(spins.is_some_and(|lines| lines[0].contains("profile:")), "{}", &shown[..shown.len().min(3000)]);
     }
 }
+
+#[test]
+fn an_event_without_python_frames_names_the_one_to_use() {
+    needs([Need::Bpf, Need::Tracefs]);
+    let refused = perf_prof(&["top", "page-faults", "--python", "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("in place of page-faults, use exceptions:page_fault_user"),
+        "{said}"
+    );
+}

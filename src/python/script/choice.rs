@@ -157,6 +157,7 @@ mod tests {
                 "{error}"
             );
         }
+        assert!(said("--duration").ends_with("; for the frames of Python programs, write --python-frames"));
         assert!(!said("/no/such/python").contains("frames"));
         let of_variable = ScriptError::NoPython { path: "only".into(), because: "VIRTUAL_ENV" };
         assert!(!of_variable.to_string().contains("frames"));

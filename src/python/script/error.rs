@@ -15,11 +15,14 @@ fn way_out(exception: &str) -> String {
     }
 }
 
-/// Returns advice for a value of `--python` that is one of `--python-frames`. Other commands call that option `--python`.
+/// Returns advice for a value of `--python` that is one of `--python-frames`, or that is the next option. Other commands call that option `--python`.
 fn other_option(value: &Path, because: &str) -> String {
     match value.to_str() {
         Some(word) if because == "--python" && InterpreterFrameUse::NAMES.contains(&word) => {
             format!("; for the frames of Python programs, write --python-frames={word}")
+        }
+        Some(word) if because == "--python" && word.starts_with('-') => {
+            "; for the frames of Python programs, write --python-frames".into()
         }
         _ => String::new(),
     }

@@ -68,10 +68,14 @@ pub fn tell_missing(selected: &[Selected], derived: &[Derived]) -> Result<()> {
     let missing: Vec<&str> = missing.map(|at| selected[at].request.name.as_str()).collect();
     let why = "only timers, counters without addresses, tracepoints whose fields have a fixed size, entry probes of programs with \
                arguments in registers, and sources that are made of them, have Python frames";
+    let instead = match missing.contains(&"page-faults") {
+        true => "; in place of page-faults, use exceptions:page_fault_user",
+        false => "",
+    };
     match missing.as_slice() {
         [] => {}
-        names if names.len() == selected.len() => bail!("{}: {why}", names.join(", ")),
-        names => output::say(format_args!("warning: {}: {why}", names.join(", "))),
+        names if names.len() == selected.len() => bail!("{}: {why}{instead}", names.join(", ")),
+        names => output::say(format_args!("warning: {}: {why}{instead}", names.join(", "))),
     }
     Ok(())
 }
