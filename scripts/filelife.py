@@ -14,7 +14,7 @@ to which a relative one belongs. If it cannot tell the folder (it has no BTF, an
 an earlier version), the script follows chdir(), and a path whose folder is not known stays relative. The last lines count the
 removals that are not shown for these reasons, and name the first relative paths. A file counts as created when it is opened
 with O_CREAT for the first time. A renamed file keeps its age, but files in a renamed folder are not followed. The file that a
-rename replaces is removed by it. Needs root, or CAP_BPF and CAP_PERFMON.
+rename replaces is removed by it. Two containers that use equal paths are not told apart. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ args = options.parse()
 MOST, MOST_NAMES = 100_000, 5  # maximum number of files that are kept, and of relative paths that are printed
 AT_REMOVEDIR = 0x200  # include/uapi/linux/fcntl.h
 FLAGS = {"open": 1, "openat": 2, "creat": None}  # the index of the argument with the flags; creat() always creates
-UNKNOWN = "of relative paths whose folder is not known"
+UNKNOWN, CUT = "of relative paths whose folder is not known", "..."  # the end of a name that is longer than 255 bytes
 
 File = tuple[str, Any]  # the path, and for a relative path what distinguishes its folder from others
 counts: Counter[str] = Counter()  # reason -> number of removals that are not shown
@@ -75,7 +75,7 @@ def syscall(call: Any) -> None:
         if replaced := paths.follow(call, created):
             removed(*replaced, call, task)
     elif call.name in FLAGS:
-        if file and (FLAGS[call.name] is None or call.args[FLAGS[call.name]] & os.O_CREAT):
+        if file and not file[0].endswith(CUT) and (FLAGS[call.name] is None or call.args[FLAGS[call.name]] & os.O_CREAT):
             created.setdefault(file, (call._time, task))
         if len(created) > MOST:
             del created[next(iter(created))]

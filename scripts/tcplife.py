@@ -16,7 +16,9 @@ with unread data, or with SO_LINGER and no time: for example by a server that do
 
 A server's connection begins with the last packet of its handshake, so it has no time to connect, RESENT does not count the
 SYN-ACKs that it sent again, and a handshake that the client never ends is not shown. If clients are slow to connect to a
-server, `perf-prof top tcp:tcp_retransmit_synack --by sport` counts these SYN-ACKs by the server's port.
+server, `perf-prof top tcp:tcp_retransmit_synack --by sport` counts these SYN-ACKs by the server's port. On virtual machines
+whose idle CPUs deliver no events (`perf-prof doctor` names them), RESENT lacks what an idle CPU sent again, without a mark:
+`perf-prof top tcp:tcp_retransmit_skb --by sport,dport` counts in the kernel and has it.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the

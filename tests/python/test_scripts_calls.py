@@ -192,6 +192,11 @@ class FileLife(ScriptTest):
         calls = (0, "creat", "/a"), (1, "rename", "/a", 7), (2, "creat", "/a"), (5, "unlink", "/a"), (6, "unlink", "/b")
         self.assertEqual(self.removals(*calls), [(3.0, "/a"), "(removals that are not shown, of files whose creation was not seen: 1)"])
 
+    def test_files_whose_long_names_begin_equally_are_not_paired(self):
+        cut = "/" + "x" * 254 + "..."
+        calls = (0, "creat", cut), (1, "creat", "/a"), (2, "rename", "/a", cut), (3, "unlink", cut)
+        self.assertEqual(self.removals(*calls), ["(removals that are not shown, of files whose creation was not seen: 1)"])
+
 
 class FailedCallsMetrics(ScriptTest):
     def test_only_calls_that_fail_are_counted(self):
