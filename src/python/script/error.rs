@@ -15,7 +15,8 @@ fn way_out(exception: &str) -> String {
     }
 }
 
-/// Returns advice for a value of `--python` that is one of `--python-frames`, or that is the next option. Other commands call that option `--python`.
+/// Returns advice for a value of `--python` that is one of `--python-frames`, or that is the next option. Other commands call
+/// that option `--python`.
 fn other_option(value: &Path, because: &str) -> String {
     match value.to_str() {
         Some(word) if because == "--python" && InterpreterFrameUse::NAMES.contains(&word) => {
