@@ -44,7 +44,7 @@ columns = Columns(
     args.json, time=("TIME", "<12", clock), age=("AGE ms", ">12.2f", lambda ns: ns / 10**6),
     created_by=("CREATED BY", "<22"), removed_by=("REMOVED BY", "<22"), path=("PATH", ""),
 )  # fmt: skip
-__without__ = {"task:task_newtask": "relative paths are shown as they are"}
+__without__ = {"task:task_newtask": "relative paths whose folder is not in a recording stay relative"}
 
 
 def __init__() -> None:

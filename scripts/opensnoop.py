@@ -44,7 +44,7 @@ columns = Columns(
     result=("RESULT", "<9"), flags=("FLAGS", "<24"), path=("PATH", ""),
 )  # fmt: skip
 
-__without__ = {"task:task_newtask": "relative paths are shown as they are"}
+__without__ = {"task:task_newtask": "relative paths whose folder is not in a recording stay relative"}
 
 
 def __init__() -> None:

@@ -15,10 +15,14 @@ with unread data, or with SO_LINGER and no time: for example by a server that do
 `ESTABLISHED` means that a timeout ended the connection.
 
 A server's connection begins with the last packet of its handshake, so it has no time to connect, RESENT does not count the
-SYN-ACKs that it sent again, and a handshake that the client never ends is not shown. If clients are slow to connect to a
-server, `perf-prof top tcp:tcp_retransmit_synack --by sport` counts these SYN-ACKs by the server's port. On virtual machines
-whose idle CPUs deliver no events (`perf-prof doctor` names them), RESENT lacks what an idle CPU sent again, without a mark:
-`perf-prof top tcp:tcp_retransmit_skb --by sport,dport` counts in the kernel and has it.
+SYN-ACKs that it sent again (`perf-prof top tcp:tcp_retransmit_synack --by sport` does), and a handshake that the client never
+ends is not shown. A full backlog drops packets, which clients show by RESENT, and the server by `nstat TcpExtListenDrops`.
+
+On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names them), changes of state may be missing. An END with
+`not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT lacks what an idle CPU
+sent again, without a mark, and --bad goes by RESENT: `perf-prof top tcp:tcp_retransmit_skb --by sport,dport` counts in the
+kernel and has it, and `perf-prof top 'tcp/connect > 100000000/' --by comm,dport` has slow connects. Connections whose end is
+missing, or that have not ended, are only counted at the end; `-e tcp/open/` shows them.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
@@ -27,7 +31,7 @@ many bytes a connection carried. None tells when accept() returned it, so LIFE i
 """
 from __future__ import annotations
 
-from perf_prof import PerfEvent, at_least, print
+from perf_prof import PerfEvent, at_least, print, stats
 from perf_prof.script import Columns, Lines, Options, clock
 
 options = Options(__doc__, json=True)
@@ -62,11 +66,19 @@ def tcp(event: PerfEvent) -> None:
         return
     parts = [state.partition("=") for state in event.states.split()]
     states = {name: int(ns) for name, _, ns in parts}
-    if args.bad and "ESTABLISHED" in states and not event.retransmits and not event.reset:
+    is_seen = "unknown" not in states
+    if args.bad and is_seen and "ESTABLISHED" in states and not event.retransmits and not event.reset:
         return
     last = parts[-1][0] if parts else ""
-    how = f"reset {event.reset}" if event.reset else "closed" if last in CLOSED else last
+    how = "open" if event.open else f"reset {event.reset}" if event.reset else "closed" if last in CLOSED else last
+    how += "" if is_seen else ", not all seen"
     task = f"{event.comm} {event.pid}" if event.pid >= 0 else None
     ends = end(event.saddr, event.sport), end(event.daddr, event.dport)
     numbers = event.connect or None, event.duration, event.retransmits
     print(columns.line(event._realtime, task, event.role, *ends, *numbers, how, states))
+
+
+def __exit__() -> None:
+    events = stats().get("events", {})
+    if number := events["tcp"].get("open") if "tcp" in events else 0:
+        columns.note(f"connections that had not ended, of all tasks: {number}; -e tcp/open/ shows them")

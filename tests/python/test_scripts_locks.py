@@ -181,7 +181,7 @@ class TcpLife(ScriptTest):
     def connection(self, sport=40000, reset="", retransmits=0, connect=2 * MS, states="SYN_SENT=2 ESTABLISHED=5 TIME_WAIT=0"):
         return SimpleNamespace(
             _realtime=SECOND, comm="app", pid=7, role="client", saddr="10.0.0.1", sport=sport, daddr="::1", dport=443,
-            connect=connect, duration=7 * MS, retransmits=retransmits, reset=reset, states=states,
+            connect=connect, duration=7 * MS, retransmits=retransmits, reset=reset, states=states, open=False,
         )  # fmt: skip
 
     def test_a_connection_has_its_ends_and_how_it_ended(self):
@@ -192,6 +192,12 @@ class TcpLife(ScriptTest):
         self.assertEqual(rows[1][-2:], ["reset", "received"])
         self.assertEqual(self.on_spans("tcplife.py", "tcp", connections, "--bad"), rows[1:])
         self.assertEqual(self.on_spans("tcplife.py", "tcp", connections, "--port", "40002"), rows[2:])
+
+    def test_a_connection_with_changes_that_were_not_delivered_says_so(self):
+        connection = self.connection(connect=None, states="unknown=2 ESTABLISHED=0 CLOSE_WAIT=1 LAST_ACK=4")
+        for options in (), ("--bad",):
+            [row] = self.on_spans("tcplife.py", "tcp", [connection], *options)
+            self.assertEqual((row[6], row[9:]), ("-", ["closed,", "not", "all", "seen"]))
 
 
 if __name__ == "__main__":

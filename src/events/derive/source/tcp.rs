@@ -66,10 +66,14 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         }),
         Field::time_if_known(
             "connect",
-            "ns until the connection that this end asked for was established; None if it never was, or if this end accepted it",
+            "ns until the connection that this end asked for was established; None if it never was, if this end accepted it, or if the event was not delivered",
             |span| connected(span).map(|part| part.time().saturating_sub(span.begin().time())),
         ),
-        Field::text("states", "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000", states),
+        Field::text(
+            "states",
+            "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000; after `unknown`, a change was not delivered",
+            states,
+        ),
         Field::uint(
             "retransmits",
             "how often packets were sent again; one time can be several segments, and SYN-ACKs do not count",
@@ -102,7 +106,7 @@ fn is_client(span: &SpanView<'_>) -> bool {
 
 /// Returns the change of state in which a client's connection was established. A server's socket is made when the last packet
 /// of the handshake comes (`tcp_check_req()` in net/ipv4/tcp_minisocks.c), and is established at once: how long the
-/// handshake took, no event of the socket shows.
+/// handshake took, no event of the socket shows. `None` also if the event was not delivered.
 fn connected<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     changes(span).find(|part| part.int("newstate") == 1).filter(|_| is_client(span))
 }
@@ -138,16 +142,30 @@ fn task(span: &SpanView<'_>) -> Option<(i32, i32)> {
 
 fn states<'a>(span: &SpanView<'a>) -> Cow<'a, [u8]> {
     let end = span.begin().time() + span.duration();
-    let changes: Vec<(i64, u64)> = changes(span).map(|part| (part.int("newstate"), part.time())).collect();
-    let until = changes.iter().skip(1).map(|&(_, time)| time).chain([end]);
-    let open = changes.len() - usize::from(span.end().is_some());
-    let state = |(&(state, from), until): (&(i64, u64), u64)| {
-        let name =
-            state.checked_sub(1).and_then(|at| STATES.get(usize::try_from(at).ok()?)).copied().unwrap_or("unknown");
-        format!("{name}={}", until.saturating_sub(from))
-    };
-    let states: Vec<String> = changes.iter().zip(until).take(open).map(state).collect();
+    let changes: Vec<PartView<'_>> = changes(span).collect();
+    let mut states = Vec::new();
+    for (at, change) in changes.iter().enumerate() {
+        let state = change.int("newstate");
+        let Some(next) = changes.get(at + 1) else {
+            // After the change at its end, the connection is in no state.
+            if span.end().is_none() {
+                states.push(format!("{}={}", state_name(state), end.saturating_sub(change.time())));
+            }
+            break;
+        };
+        let (before, time) = (next.int("oldstate"), next.time().saturating_sub(change.time()));
+        match state == before {
+            true => states.push(format!("{}={time}", state_name(state))),
+            // A change was not delivered. When it happened, and from where, is not known.
+            false => states.extend([format!("unknown={time}"), format!("{}=0", state_name(before))]),
+        }
+    }
     states.join(" ").into_bytes().into()
+}
+
+fn state_name(state: i64) -> &'static str {
+    let at = state.checked_sub(1).and_then(|at| usize::try_from(at).ok());
+    at.and_then(|at| STATES.get(at)).copied().unwrap_or("unknown")
 }
 
 fn address<'a>(part: &PartView<'a>, v4: &str, v6: &str) -> Cow<'a, [u8]> {
@@ -157,4 +175,62 @@ fn address<'a>(part: &PartView<'a>, v4: &str, v6: &str) -> Cow<'a, [u8]> {
         _ => part.bytes(v4).try_into().map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).to_string()),
     };
     text.unwrap_or_default().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::made::{MadeEvent, MadeRun, MadeSample},
+        TCP,
+    };
+
+    const STATE: &str = "sock:inet_sock_set_state";
+    const FIELDS: &[&str] = &[
+        "u64 skaddr",
+        "int oldstate",
+        "int newstate",
+        "int protocol",
+        "int family",
+        "int sport",
+        "int dport",
+        "char saddr[8]",
+        "char daddr[8]",
+        "char saddr_v6[8]",
+        "char daddr_v6[8]",
+    ];
+
+    /// Runs the changes of state of one socket, each given as (old state, new state), one ms apart. Returns the connection.
+    fn connection(changes: &[(i64, i64)]) -> String {
+        let mut run = MadeRun::start(&TCP, "tcp", &[MadeEvent { name: STATE, fields: FIELDS, print: "\"\"" }]);
+        let fields = |&(old, new): &(i64, i64)| [("skaddr", 7), ("protocol", 6), ("oldstate", old), ("newstate", new)];
+        let fields: Vec<_> = changes.iter().map(fields).collect();
+        let sample = |(at, fields)| MadeSample { event: STATE, tid: 9, cpu: 0, time: 1_000_000 * at as u64, fields };
+        let samples: Vec<_> = fields.iter().map(|fields| &fields[..]).enumerate().map(sample).collect();
+        run.spans(&samples).concat()
+    }
+
+    #[test]
+    fn a_change_of_state_that_was_not_delivered_is_noticed_by_the_next_one() {
+        let [closed, established, sent, fin_wait_1, fin_wait_2, close_wait, last_ack] = [7, 1, 2, 4, 5, 8, 9];
+        for (changes, connect, states) in [
+            (
+                &[(closed, sent), (sent, established), (established, fin_wait_1), (fin_wait_1, closed)][..],
+                "connect=1000000",
+                "SYN_SENT=1000000 ESTABLISHED=1000000 FIN_WAIT1=1000000",
+            ),
+            (
+                &[(closed, sent), (established, close_wait), (close_wait, last_ack), (last_ack, closed)],
+                "connect=-",
+                "unknown=1000000 ESTABLISHED=0 CLOSE_WAIT=1000000 LAST_ACK=1000000",
+            ),
+            (
+                &[(closed, sent), (sent, established), (established, fin_wait_1), (fin_wait_2, closed)],
+                "connect=1000000",
+                "SYN_SENT=1000000 ESTABLISHED=1000000 unknown=1000000 FIN_WAIT2=0",
+            ),
+        ] {
+            let text = connection(changes);
+            assert!(text.contains(connect) && text.contains(&format!("states={states} ")), "{text}");
+        }
+    }
 }
