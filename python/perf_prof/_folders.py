@@ -129,12 +129,13 @@ class Paths(Folders):
         """Returns the path of a system call, or None if the call has no path or the path could not be read. Follows
         chdir() and fchdir(). The second value is None for an absolute path. A path in a folder that is not known stays
         relative. The second value then distinguishes it from equal paths in other folders."""
-        path = next((text for text in (call.filename_str, call.pathname_str, call.oldname_str) if text is not None), None)
+        path = call.pathname_str if call.filename_str is None else call.filename_str
         if call.name.endswith("chdir") and not call.errno:
             self.changes(call, path)
             self._changes[call._pid] += 1
         if (known := call.path) is not None:
             return _normalized(known), None
+        path = call.oldname_str if path is None else path
         if path is None:
             return None
         # creat() takes no descriptor of a folder.
