@@ -9,6 +9,7 @@ use super::{
     limit::Limiter,
     memory::{BLOCK, Memory},
     own::OwnSamples,
+    unwritten::SampleCounter,
 };
 
 /// How much of a ring was drained.
@@ -22,12 +23,14 @@ pub(super) enum Drained {
     Partly,
 }
 
-/// The filters that remove samples after the copy.
-pub(super) struct LeftOut<'a> {
-    /// Removes the samples above a limit.
-    pub limiter: &'a mut Option<Limiter>,
+/// What happens to samples after the copy, in this order.
+pub(super) struct OnTheWay<'a> {
+    /// Counts the samples.
+    pub counter: &'a Option<SampleCounter>,
     /// Removes the samples of perf-prof's own threads.
     pub own_samples: &'a mut Option<OwnSamples>,
+    /// Removes the samples above a limit.
+    pub limiter: &'a mut Option<Limiter>,
 }
 
 /// Copies everything up to `head` and passes it to `take`, as long as there is free memory. The caller loads `head`
@@ -40,7 +43,7 @@ pub(super) fn drain(
     index: usize,
     head: u64,
     memory: &Arc<Memory>,
-    left_out: LeftOut<'_>,
+    on_the_way: OnTheWay<'_>,
     mut take: impl FnMut(Chunk),
 ) -> Drained {
     let mut at = ring.tail();
@@ -67,10 +70,13 @@ pub(super) fn drain(
             // to the head. Otherwise it would read the same bytes forever.
             at = head;
         }
-        if let Some(own_samples) = left_out.own_samples {
+        if let Some(counter) = on_the_way.counter {
+            counter.count(index, &bytes);
+        }
+        if let Some(own_samples) = on_the_way.own_samples {
             own_samples.remove(&mut bytes);
         }
-        if let Some(limiter) = left_out.limiter {
+        if let Some(limiter) = on_the_way.limiter {
             limiter.apply(index, &mut bytes);
         }
         take(Chunk::new(index as u32, bytes, Some(Arc::clone(memory) as Arc<dyn Recycle>)));
@@ -87,10 +93,10 @@ mod tests {
 
     use super::*;
 
-    /// Filters that remove no samples.
+    /// Neither counts nor removes samples.
     macro_rules! nothing {
         () => {
-            LeftOut { limiter: &mut None, own_samples: &mut None }
+            OnTheWay { counter: &None, own_samples: &mut None, limiter: &mut None }
         };
     }
 

@@ -17,7 +17,7 @@
 //!   crate `session`.
 //! * removal of perf-prof's own samples: `own.rs`; which task the sample of an event belongs to: `live/requests.rs` in
 //!   the crate `session`
-//! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
+//! * what counts as lost: `losses.rs`; events without a sample: `unwritten.rs`; `--sampling-limit`: `limit.rs`
 //! * rings that the kernel overwrites, for `record --before`: `overwritten.rs`; when a copy of such a ring is intact:
 //!   `ring_writers.rs`
 //! * perf's Python module, whose programs poll events themselves: `polled.rs`; CPUs that go offline: `offline.rs`;
@@ -54,6 +54,7 @@ mod ring_writers;
 mod sample_size;
 mod tasks;
 mod threads;
+mod unwritten;
 
 use std::{
     collections::VecDeque,
@@ -90,6 +91,7 @@ use self::{
     refusal::Purpose,
     tasks::{Kind, Tasks},
     threads::{ReaderThread, State},
+    unwritten::{SampleCounter, SampleCounts},
 };
 
 pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
@@ -100,8 +102,8 @@ pub use overwritten::{CopiedRing, ResizeError, Written};
 pub use polled::{Owners, Place, PolledEvent, PolledRings, Values};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
-    Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
-    IdleRounds, MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples,
+    Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, Counting, EventRequest, EventStart, Excluded,
+    Frames, IdleRounds, MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples,
     Sampling, SideBand, SideBandRecords, Switching, Target, Writer,
 };
 pub use threads::{ExtraReader, Preview, Reading, RecordConsumer};
@@ -134,6 +136,8 @@ pub struct Capture {
     limited: Arc<AtomicU64>,
     /// The number of samples of perf-prof's own threads that were removed.
     own: Arc<AtomicU64>,
+    /// The samples that were found in the rings; `None` if they are not counted.
+    found: Option<SampleCounts>,
     offline: OfflineCpus,
     start: StartTrigger,
     begin: EventStart,
@@ -180,7 +184,6 @@ impl Capture {
         let opened = open::open(target, events, options)?;
         check_that_any_is_open(events, &opened)?;
         let layouts = layouts(events, options.members, opened.read_format);
-        let tasks = tasks_that_end(target, &opened.tasks, options);
         let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
             opened;
         let (bell, descriptors) = (Arc::new(EventFd::new()?), Arc::new(descriptors));
@@ -193,7 +196,6 @@ impl Capture {
         let common = attr::common_members(events, options.members);
         let (fixed, trailer) = (SampleLayout::new(common, read_format), TrailerLayout::new(common));
         let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
-        let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
         let (own, limited, offline) = (Arc::default(), Arc::default(), OfflineCpus::default());
         let limiter = |limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited));
         let reader = Box::new(Reader {
@@ -203,12 +205,13 @@ impl Capture {
             rings,
             watched: owners,
             wake: options.wake,
-            tasks,
-            rounds,
+            tasks: tasks_that_end(target, &opened.tasks, options),
+            rounds: options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin)),
             reserve,
             offline: OfflineCheck::of_target(target, open::cpus_of_events(&descriptors, &ring_cpus), &offline),
             own_samples: own::filter(events, &layouts, &ids, options.own_threads, &own),
             limiter: options.sampling_limit.map(limiter),
+            counter: SampleCounter::of(target, events, options.samples, fixed, &ids, ring_cpus.len()),
             ring_cpus: ring_cpus.clone(),
             pace: Pace::new(Instant::now(), options.idle),
             ..Reader::without_rings(Arc::clone(&descriptors), Arc::clone(&memory), Arc::clone(&control), outlet)?
@@ -231,6 +234,7 @@ impl Capture {
             memory,
             control,
             messages,
+            found: reader.counter.as_ref().map(SampleCounter::counts),
             reader: State::Idle(reader),
             reader_threads: Vec::new(),
             limited,
@@ -323,8 +327,12 @@ impl Capture {
             let memory = Arc::new(Memory::new(0, Arc::clone(&control.wake_reader)));
             let descriptors = Arc::clone(&whole.descriptors);
             let outlet = Outlet::Taker(taker);
-            let mut lane =
-                Reader { affinity, ..Reader::without_rings(descriptors, memory, Arc::clone(&control), outlet)? };
+            let counter = whole.counter.clone();
+            let mut lane = Reader {
+                affinity,
+                counter,
+                ..Reader::without_rings(descriptors, memory, Arc::clone(&control), outlet)?
+            };
             let is_its = |number: usize| self.ring_cpus[number].is_some_and(|cpu| cpus.contains(cpu));
             whole.hand_over(&mut lane, is_its);
             self.reader_threads.push(ReaderThread { control, state: State::Idle(Box::new(lane)) });
@@ -518,7 +526,10 @@ impl Source for Capture {
             match self.messages.take(until) {
                 Ok(message) => self.handle(message),
                 Err(NoMessage::Timeout) => return Wait::Timeout,
-                Err(NoMessage::Closed) => self.ended = Some(Ended::Stopped),
+                Err(NoMessage::Closed) => {
+                    // Nobody has emptied the rings.
+                    (self.ended, self.found) = (Some(Ended::Stopped), None);
+                }
             }
         }
     }
@@ -534,28 +545,11 @@ impl Source for Capture {
     }
 
     fn losses(&mut self) -> Option<LossCounts> {
-        let mut counts = LossCounts {
-            per_event: vec![0; self.layouts.len()],
-            per_ring: vec![0; self.ring_count()],
-            samples_per_ring: vec![0; self.ring_count()],
-        };
-        self.for_each_loss(
-            |_| true,
-            |descriptor, _, lost| {
-                counts.per_ring[descriptor.ring] += lost;
-                if let Some(event) = descriptor.event {
-                    counts.per_event[event] += lost;
-                    counts.samples_per_ring[descriptor.ring] += lost;
-                }
-            },
-        )
-        .then_some(counts)
+        self.loss_counts()
     }
 
     fn lost_side_band(&mut self) -> Option<Vec<u64>> {
-        let mut per_ring = vec![0; self.ring_count()];
-        self.for_each_loss(Descriptor::is_dummy, |descriptor, _, lost| per_ring[descriptor.ring] += lost)
-            .then_some(per_ring)
+        self.side_band_losses()
     }
 
     fn take_offline_cpus(&mut self) -> Vec<u32> {

@@ -1,13 +1,15 @@
-//! Reads from the kernel how many records it dropped. PERF_RECORD_LOST records in the rings are not used here.
+//! Reads from the kernel how many records it dropped, and how many events have no sample. PERF_RECORD_LOST records in the rings
+//! are not used here.
 
 use std::os::fd::AsFd;
 
-use perf_prof_format::abi::{
-    PERF_FORMAT_GROUP, PERF_FORMAT_LOST, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+use perf_prof_format::{
+    abi::{PERF_FORMAT_GROUP, PERF_FORMAT_LOST, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING},
+    record::LossCounts,
 };
 use perf_prof_system::perf;
 
-use super::{Capture, open::Descriptor};
+use super::{Capture, open::Descriptor, unwritten::Unwritten};
 
 /// The number of records of one descriptor that the kernel dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +31,20 @@ pub enum LostRecords {
     Samples,
     /// Side-band records, which say what happened to tasks and mappings.
     SideBand,
+    /// Events that the kernel counted, and wrote no sample of. It did not count them as lost.
+    Unwritten,
     /// Samples that the kernel overwrote in their ring. Neither their event nor their exact number is known.
     Overwritten,
+}
+
+/// What the kernel says of one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub id: u64,
+    /// How often the event happened, samples or not.
+    pub value: u64,
+    /// The number of lost records.
+    pub lost: u64,
 }
 
 impl Capture {
@@ -38,24 +52,80 @@ impl Capture {
     /// not count lost records.
     pub fn lost(&self) -> Option<Vec<Lost>> {
         let mut all = Vec::new();
-        self.for_each_loss(
+        let is_known = self.for_each_loss(
             |_| true,
-            |descriptor, id, count| {
+            |descriptor, Reading { id, lost: count, .. }| {
                 if count != 0 {
                     let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
                     all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
                 }
             },
-        )
-        .then_some(all)
+        );
+        let id = |event, ring| {
+            let is_it = |descriptor: &&Descriptor| (descriptor.event, descriptor.ring) == (Some(event), ring);
+            perf::id(self.descriptors.iter().find(is_it)?.fd.as_fd()).ok()
+        };
+        for Unwritten { event, ring, count } in self.unwritten() {
+            let id = id(event, ring).unwrap_or_default();
+            all.push(Lost { id, cpu: self.ring_cpus[ring], what: LostRecords::Unwritten, count });
+        }
+        is_known.then_some(all)
     }
 
-    /// Calls `each` for each wanted descriptor that can be read: with the descriptor, its id and its number of lost
-    /// records. Returns false if this kernel does not count lost records.
+    /// Returns the numbers of lost records of each event and each ring. Returns `None` if this kernel does not count lost
+    /// records.
+    pub(super) fn loss_counts(&self) -> Option<LossCounts> {
+        let mut counts = LossCounts {
+            per_event: vec![0; self.layouts.len()],
+            per_ring: vec![0; self.ring_count()],
+            samples_per_ring: vec![0; self.ring_count()],
+            unwritten: 0,
+        };
+        let is_known = self.for_each_loss(
+            |_| true,
+            |descriptor, reading| {
+                counts.per_ring[descriptor.ring] += reading.lost;
+                if let Some(event) = descriptor.event {
+                    counts.per_event[event] += reading.lost;
+                    counts.samples_per_ring[descriptor.ring] += reading.lost;
+                }
+            },
+        );
+        for Unwritten { event, ring, count } in self.unwritten() {
+            counts.per_event[event] += count;
+            counts.samples_per_ring[ring] += count;
+            counts.unwritten += count;
+        }
+        is_known.then_some(counts)
+    }
+
+    /// Returns the number of lost side-band records of each ring. Returns `None` if this kernel does not count lost records.
+    pub(super) fn side_band_losses(&self) -> Option<Vec<u64>> {
+        let mut per_ring = vec![0; self.ring_count()];
+        self.for_each_loss(Descriptor::is_dummy, |descriptor, reading| per_ring[descriptor.ring] += reading.lost)
+            .then_some(per_ring)
+    }
+
+    /// Returns the events that were counted, and of which the kernel neither wrote a sample nor reported a loss. They are
+    /// known at the end of the capture: before, samples may be on their way.
+    pub(super) fn unwritten(&self) -> Vec<Unwritten> {
+        let Some(found) = self.found.as_ref().filter(|_| self.ended.is_some()) else { return Vec::new() };
+        let mut counted = Vec::new();
+        self.for_each_loss(
+            |descriptor| descriptor.event.is_some_and(|event| found.are_compared(event)),
+            |descriptor, Reading { value, lost, .. }| {
+                let samples = value.saturating_sub(lost);
+                counted.extend(descriptor.event.map(|event| (event, descriptor.ring, samples)));
+            },
+        );
+        found.unwritten(counted)
+    }
+
+    /// Calls `each` for each wanted descriptor that can be read. Returns false if this kernel does not count lost records.
     pub(super) fn for_each_loss(
         &self,
         wanted: impl Fn(&Descriptor) -> bool,
-        mut each: impl FnMut(&Descriptor, u64, u64),
+        mut each: impl FnMut(&Descriptor, Reading),
     ) -> bool {
         if self.read_format & PERF_FORMAT_LOST == 0 {
             return false;
@@ -65,24 +135,24 @@ impl Capture {
             // no values. It has lost no records either.
             let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
             if format & PERF_FORMAT_GROUP != 0 {
-                if let Some((id, lost)) = self.loss_of_leader(descriptor, format) {
-                    each(descriptor, id, lost);
+                if let Some(reading) = self.reading_of_leader(descriptor, format) {
+                    each(descriptor, reading);
                 }
                 continue;
             }
             let mut values = [0; 5];
             let values = &mut values[..1 + format.count_ones() as usize];
             let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
-            if let (true, &[.., id, lost]) = (whole, &*values) {
-                each(descriptor, id, lost);
+            if let (true, &[value, .., id, lost]) = (whole, &*values) {
+                each(descriptor, Reading { id, value, lost });
             }
         }
         true
     }
 
-    /// Reads the id and the number of lost records of a group leader whose samples contain the counts of the group.
-    /// Returns `None` for the other events of the group, because they are not sampled.
-    fn loss_of_leader(&self, descriptor: &Descriptor, format: u64) -> Option<(u64, u64)> {
+    /// Reads a group leader whose samples contain the counts of the group. Returns `None` for the other events of the
+    /// group, because they are not sampled.
+    fn reading_of_leader(&self, descriptor: &Descriptor, format: u64) -> Option<Reading> {
         let event = descriptor.event.filter(|&event| !self.attrs[event].grouping.is_member())?;
         let members = self.attrs[event + 1..].iter().take_while(|attr| attr.grouping.is_member()).count();
         // perf_read_group() returns the values in this order: the number of events, the times, and then value, id and
@@ -90,7 +160,7 @@ impl Capture {
         let times = (format & (PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING)).count_ones() as usize;
         let mut values = vec![0; 1 + times + 3 * (1 + members)];
         let count = perf::read(descriptor.fd.as_fd(), &mut values).ok()?;
-        let &[_, id, lost] = values[..count].get(1 + times..)?.first_chunk()?;
-        Some((id, lost))
+        let &[value, id, lost] = values[..count].get(1 + times..)?.first_chunk()?;
+        Some(Reading { id, value, lost })
     }
 }

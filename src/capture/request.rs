@@ -203,6 +203,16 @@ pub enum OwnThreads {
     StartedLeftOut,
 }
 
+/// Says whether the kernel's count of an event is compared with the samples of the event at the end of a capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// The count is not used, because the event happens in tasks alone, or counts something else than its occurrences.
+    #[default]
+    Ignored,
+    /// The event may happen in an interrupt of an idle CPU. Events that were counted and have no sample are lost.
+    Compared,
+}
+
 /// An event to capture.
 #[derive(Clone, Debug)]
 pub struct EventRequest {
@@ -244,6 +254,8 @@ pub struct EventRequest {
     pub owner: Owner,
     /// Who writes the samples.
     pub writer: Writer,
+    /// Says whether events without samples are looked for.
+    pub counting: Counting,
 }
 
 impl EventRequest {
@@ -268,6 +280,7 @@ impl EventRequest {
             contexts: Contexts::Any,
             owner: Owner::Task,
             writer: Writer::Kernel,
+            counting: Counting::Ignored,
         }
     }
 

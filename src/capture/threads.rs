@@ -137,6 +137,7 @@ impl Reader {
             reserve: 0,
             release_requested: false,
             limiter: None,
+            counter: None,
             offline: None,
             ring_cpus: Vec::new(),
             own_samples: None,

@@ -180,3 +180,61 @@ fn a_connection_that_the_other_end_reset_has_no_process() {
     let replayed = replay(SCRIPT, &selector, &live.path("r.data"), &[]);
     assert_eq!(rows(&replayed.stdout, "seen").iter().filter(|row| row == &truth).count(), 1, "{}", replayed.stdout);
 }
+
+/// A program that opens connections to a listener whose queue is full, so that their first packets are sent again. Prints how
+/// many packets were sent again. The arguments are the address and the port.
+const SENT_AGAIN: &str = r#"
+import os, socket, struct, sys, time
+host, port = sys.argv[1], int(sys.argv[2])
+listener = socket.socket()
+listener.bind((host, port))
+listener.listen(0)
+queued = socket.create_connection((host, port))
+clients = []
+for cpu in os.sched_getaffinity(0):
+    os.sched_setaffinity(0, {cpu})
+    for _ in range(5):
+        client = socket.socket()
+        client.setblocking(False)
+        client.connect_ex((host, port))
+        clients.append(client)
+retransmits = lambda client: struct.unpack_from('I', client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)[0]
+time.sleep(1.5)
+print('truth', sum(map(retransmits, clients)))
+for client in clients:
+    client.close()
+"#;
+
+/// Some virtual machines hide the interrupts of idle CPUs: the kernel counts the events there, but writes no samples. Here the
+/// CPUs may idle.
+#[test]
+fn every_retransmit_is_delivered_or_counted_as_lost() {
+    needs([Need::Tracefs]);
+    let script = "
+import perf_prof
+def __exit__():
+    counts = perf_prof.stats()['events']['tcp:tcp_retransmit_skb']
+    print('seen', counts['delivered'] + counts['lost'])
+    print('parts', counts['lost'], counts['lost'] == perf_prof.stats()['lost'], bool(counts['lost']) == bool(perf_prof.missing()))
+";
+    let port = (20_000 + std::process::id() % 10_000).to_string();
+    let selector = format!("tcp:tcp_retransmit_skb/dport == {port}/");
+    let run = Run::script(script).event(&selector).options(["--all-cpus", "--record", "r.data"]);
+    let run = run.file("program.py", SENT_AGAIN);
+    let program = run.path("program.py");
+    let host = address();
+    let run = run.exec([OsStr::new("python3"), program.as_os_str(), OsStr::new(&host), OsStr::new(&port)]);
+    let outcome = run.run();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let (seen, truth) = (rows(&outcome.stdout, "seen"), rows(&outcome.stdout, "truth"));
+    assert_eq!(seen, truth, "{}", outcome.stdout);
+    assert!(truth[0][0].parse::<u32>().unwrap() > 0, "{}", outcome.stdout);
+    let parts = rows(&outcome.stdout, "parts");
+    assert_eq!(parts[0][1..], ["True", "True"], "{}", outcome.stdout);
+    let has_lost = parts[0][0] != "0";
+    assert_eq!(outcome.stderr.contains("wrote no sample"), has_lost, "{}", outcome.stderr);
+    // The recording says the same.
+    let replayed = replay(script, &selector, &run.path("r.data"), &[]);
+    assert_eq!(rows(&replayed.stdout, "parts"), parts, "{}", replayed.stdout);
+    assert_eq!(rows(&replayed.stdout, "seen"), truth, "{}", replayed.stdout);
+}

@@ -23,7 +23,7 @@ use perf_prof_system::{
 
 use super::{
     RecordConsumer,
-    drain::{Drained, LeftOut, drain},
+    drain::{Drained, OnTheWay, drain},
     limit::Limiter,
     mailbox::Sender,
     memory::{BLOCK, Memory},
@@ -33,6 +33,7 @@ use super::{
     own::OwnSamples,
     pace::Pace,
     tasks::Tasks,
+    unwritten::SampleCounter,
 };
 
 /// The state of one reader thread.
@@ -72,6 +73,8 @@ pub(super) struct Reader {
     /// the next round has ended.
     pub release_requested: bool,
     pub limiter: Option<Limiter>,
+    /// Counts the samples in the rings.
+    pub counter: Option<SampleCounter>,
     /// Detects CPUs that go offline; `None` if the events belong to tasks.
     pub offline: Option<OfflineCheck>,
     /// The CPU of each ring of the capture.
@@ -470,8 +473,9 @@ impl Reader {
     fn drain_records(&mut self, index: usize, head: u64) -> Drained {
         let (outlet, sampled, number) = (&mut self.outlet, &mut self.sampled, self.numbers[index]);
         let (memory, is_sorted) = (&self.memory, self.rounds != Rounds::Unmarked);
-        let left_out = LeftOut { limiter: &mut self.limiter, own_samples: &mut self.own_samples };
-        drain(&mut self.rings[index], number, head, memory, left_out, |chunk| {
+        let on_the_way =
+            OnTheWay { counter: &self.counter, own_samples: &mut self.own_samples, limiter: &mut self.limiter };
+        drain(&mut self.rings[index], number, head, memory, on_the_way, |chunk| {
             *sampled |= chunk.bytes().len() > LARGE_CHUNK
                 || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             match outlet {

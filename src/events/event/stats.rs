@@ -436,6 +436,11 @@ impl Stats {
         self.lost_in_records() + self.total_missed_in_kernel() != 0
     }
 
+    /// Returns how many of the lost samples the kernel never tried to write into a ring, as far as this is known.
+    pub fn total_unwritten(&self) -> u64 {
+        self.kernel().map_or(0, |counts| counts.unwritten)
+    }
+
     fn lost_in_records(&self) -> u64 {
         self.lost_in_ring.iter().map(|lost| lost.load(Relaxed)).sum()
     }

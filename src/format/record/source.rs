@@ -41,6 +41,9 @@ pub struct LossCounts {
     /// The lost samples per ring, without side-band records. The user misses the events of these samples. The sum of
     /// these numbers equals the sum of `per_event`.
     pub samples_per_ring: Vec<u64>,
+    /// How many of the lost samples the kernel never tried to write into a ring, so that larger rings change nothing. Known
+    /// at the end of a live run; 0 before.
+    pub unwritten: u64,
 }
 
 /// A source of records.

@@ -47,7 +47,12 @@ impl PartCounts {
         stats.count_lost(rings.saturating_sub(1), unreported);
         let mut per_event = self.lost.clone();
         per_event.resize(stats.per_event().len(), 0);
-        stats.set_kernel_counts(Some(LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring }));
+        stats.set_kernel_counts(Some(LossCounts {
+            per_event,
+            per_ring: vec![0; rings],
+            samples_per_ring,
+            unwritten: 0,
+        }));
         unreported
     }
 

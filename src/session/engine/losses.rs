@@ -170,6 +170,7 @@ pub fn print_lost(stats: &Stats, ring_cpus: &[Option<u32>]) {
             lost_by_cpu(ring_cpus, stats)
         ));
         missed_in_kernel(stats).iter().for_each(output::say_lost);
+        unwritten(stats.total_unwritten(), lost).iter().for_each(output::say_lost);
     }
     if stats.total_unattributed() != 0 {
         output::say(format_args!(
@@ -197,6 +198,19 @@ fn missed_in_kernel(stats: &Stats) -> Option<String> {
     Some(format!(
         "{missed} happened while another BPF program or bpf(2) was at work on their CPU, so that the program that adds them \
          up in the kernel did not run: -m changes nothing, `--in-kernel never` adds up in perf-prof"
+    ))
+}
+
+/// Returns a line about the lost events that the kernel counted, and did not write into a ring.
+pub fn unwritten(unwritten: u64, lost: u64) -> Option<String> {
+    let share = match unwritten {
+        0 => return None,
+        _ if unwritten == lost => "all of them".to_owned(),
+        _ => format!("{unwritten} of them"),
+    };
+    Some(format!(
+        "the kernel counted {share}, and wrote no sample, as some virtual machines do in interrupts of idle CPUs: -m changes \
+         nothing, `perf-prof doctor` names such CPUs, and a command that keeps them from idling"
     ))
 }
 
@@ -322,6 +336,14 @@ mod tests {
         stats.set_kernel_counts(Some(LossCounts::default()));
         let text = missed_in_kernel(&stats).unwrap();
         assert!(text.starts_with("all of them ") && text.contains("-m changes nothing, `--in-kernel never`"), "{text}");
+    }
+
+    #[test]
+    fn larger_rings_are_no_advice_for_events_without_samples() {
+        assert_eq!(unwritten(0, 5), None);
+        assert!(unwritten(3, 5).unwrap().starts_with("the kernel counted 3 of them, and wrote no sample"));
+        let all = unwritten(5, 5).unwrap();
+        assert!(all.starts_with("the kernel counted all of them") && all.contains("-m changes nothing"), "{all}");
     }
 
     #[test]

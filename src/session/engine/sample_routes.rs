@@ -475,7 +475,8 @@ impl ReplayState {
         let counted = self.loss_reporting == LossReporting::Here && self.lost.iter().any(|&lost| lost != 0);
         counted.then(|| {
             let samples_per_ring = self.lost_per_ring(rings, told).unwrap_or_default();
-            LossCounts { per_event: self.lost_per_event(), per_ring: vec![0; rings], samples_per_ring }
+            let (per_event, per_ring) = (self.lost_per_event(), vec![0; rings]);
+            LossCounts { per_event, per_ring, samples_per_ring, unwritten: 0 }
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{slice, sync::Arc};
 
 use anyhow::{Result, anyhow, bail};
-use perf_prof_capture::{EventRequest, Frames, PerfEvent};
+use perf_prof_capture::{Counting, EventRequest, Frames, PerfEvent};
 use perf_prof_events::{
     derive::{self, Derived, Presence, Span, SpanRule},
     event::{EventType, Format, InterpreterFrameUse, OtherFormat, RawData},
@@ -108,11 +108,19 @@ impl Selected {
 
     pub(super) fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
         let name = format!("{}:{}", format.system, format.name);
-        let request = EventRequest::tracepoint(name, format.id);
+        let counting = counting(&format.system);
+        let request = EventRequest { counting, ..EventRequest::tracepoint(name, format.id) };
         let (spec, format) = (spec.clone(), Format::Tracepoint(format));
         let stacks = Stacks::default();
         Selected { spec, format, request, stacks, place, limit: None, note: None, lacks: Vec::new(), samples_of: None }
     }
+}
+
+/// Returns whether events of a system that have no sample are looked for. System calls happen in tasks alone. The events about
+/// the time of tasks count nanoseconds (`__perf_count` in include/trace/events/sched.h), and the sources that are made of
+/// scheduler events notice what is missing.
+fn counting(system: &str) -> Counting {
+    if matches!(system, "sched" | "syscalls" | "raw_syscalls") { Counting::Ignored } else { Counting::Compared }
 }
 
 /// The events and derived events that the selectors resolve to.

@@ -503,8 +503,10 @@ impl RecordingWriter {
         let are_samples = |lost: &&Lost| lost.what != LostRecords::SideBand;
         let samples = |lost: &[Lost]| lost.iter().filter(are_samples).map(|lost| lost.count).sum();
         let left_out = tally.strays.left_out;
+        let is_unwritten = |lost: &&Lost| lost.what == LostRecords::Unwritten;
+        let unwritten = lost.iter().copied().flatten().filter(is_unwritten).map(|lost| lost.count).sum();
         let lost = lost.map_or(tally.lost.values().sum(), samples);
-        Ok(Summary { name, samples: tally.samples, lost, dropped, left_out, bytes, failure })
+        Ok(Summary { name, samples: tally.samples, lost, unwritten, dropped, left_out, bytes, failure })
     }
 }
 
@@ -518,7 +520,8 @@ const NO_CPU: u32 = u32::MAX;
 fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally, last_of_own_file: impl Fn(u32) -> Option<u64>) {
     let mut told = tally.lost.clone();
     let mut rings: BTreeMap<Option<u32>, (u64, u64)> = BTreeMap::new();
-    for lost in lost {
+    // Events that have no sample were lost at unknown times.
+    for lost in lost.iter().filter(|lost| lost.what != LostRecords::Unwritten) {
         rings.entry(lost.cpu).or_insert((0, lost.id)).0 += lost.count;
     }
     let last = tally.times.map_or(0, |(_, last)| last);
@@ -537,7 +540,7 @@ fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally, last_of_own_file: i
             out.lost(count - told, id, cpu.unwrap_or(NO_CPU), last);
         }
     }
-    for lost in lost.iter().filter(|lost| lost.what == LostRecords::Samples) {
+    for lost in lost.iter().filter(|lost| matches!(lost.what, LostRecords::Samples | LostRecords::Unwritten)) {
         out.lost_samples(lost.count, lost.id, lost.cpu.unwrap_or(NO_CPU));
     }
 }

@@ -3,7 +3,7 @@
 use perf_prof_recordings::write::WriteError;
 use perf_prof_system::output;
 
-use crate::plan::Verbosity;
+use crate::{engine::losses, plan::Verbosity};
 
 /// The outcome of a recording.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct Summary {
     pub samples: u64,
     /// The number of samples that the kernel dropped.
     pub(super) lost: u64,
+    /// How many of the lost samples the kernel never tried to write.
+    pub(super) unwritten: u64,
     /// The number of samples that were not written because a write had failed.
     pub dropped: u64,
     /// The number of samples with the id of another program's event that were left out, because their own event is
@@ -40,7 +42,7 @@ impl Summary {
     /// Reports the size, the samples and the losses of the recording. `more` is inserted after 'a larger -m' in the
     /// advice against losses, for example ', --threads'. It may be empty.
     pub fn report(&self, more: &str, verbosity: Verbosity) {
-        let Summary { name, samples, lost, dropped, .. } = self;
+        let Summary { name, samples, lost, unwritten, dropped, .. } = self;
         if *dropped != 0 && self.failure.is_some() {
             let samples = output::counted(*dropped, "sample", "samples");
             output::say(format_args!("{name} is incomplete: {samples} could not be written"));
@@ -51,11 +53,16 @@ impl Summary {
                 0 => "0 lost".to_owned(),
                 lost => {
                     let percent = 100.0 * *lost as f64 / (samples + lost) as f64;
-                    format!("{lost} lost ({percent:.1} %): a larger -m{more} or fewer events help")
+                    let help = match lost == unwritten {
+                        true => String::new(),
+                        false => format!(": a larger -m{more} or fewer events help"),
+                    };
+                    format!("{lost} lost ({percent:.1} %){help}")
                 }
             };
             let samples = output::counted(*samples, "sample", "samples");
             output::say(format_args!("{name}: {samples} in {}, {share}", bytes(self.bytes)));
+            losses::unwritten(*unwritten, *lost).iter().for_each(output::say);
         }
     }
 }
