@@ -7,14 +7,14 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
     14:03:12.518         2.31  cc1 7120               gcc 7119               /tmp/ccT3Yx2a.s
     14:03:12.701        18.02  sort 7188              sort 7188              /tmp/sortq8K2vL
 
-For files that live for milliseconds, creating and removing takes most of the time: a pipe or a folder in memory is faster.
-
+A pipe or a folder in memory is faster than files that live for milliseconds.
 All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens, and the folder
-to which a relative one belongs. If it cannot tell the folder (it has no BTF, another thread changes it meanwhile, a recording of
-an earlier version), the script follows chdir(), and a path whose folder is not known stays relative. The last lines count the
-removals that are not shown for these reasons, and name the first relative paths. A file counts as created when it is opened
-with O_CREAT for the first time. A renamed file keeps its age, but files in a renamed folder are not followed. The file that a
-rename replaces is removed by it. Two containers that use equal paths are not told apart. Needs root, or CAP_BPF and CAP_PERFMON.
+to which a relative one belongs. If it cannot tell the folder (no BTF, another thread changes it, old recordings), the script
+follows chdir(), and a path of an unknown folder stays relative. The last lines count removals that are not shown for these
+reasons, with some paths. A file counts as created when open(), openat() or creat() opens it with O_CREAT for the first time;
+openat2(), mknod(), link() and symlink() are not seen. A renamed file keeps its age, but files in a renamed folder are not followed.
+The file that a rename replaces is removed by it, and shown if its creation was seen. Containers that use equal paths are not told
+apart. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations
 

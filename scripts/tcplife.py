@@ -18,11 +18,12 @@ A server's connection begins with the last packet of its handshake, so it has no
 SYN-ACKs that it sent again (`perf-prof top tcp:tcp_retransmit_synack --by sport` does), and a handshake that the client never
 ends is not shown. A full backlog drops packets, which clients show by RESENT, and the server by `nstat TcpExtListenDrops`.
 
-On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names them), changes of state may be missing. An END with
-`not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT lacks what an idle CPU
-sent again, without a mark, and --bad goes by RESENT: `perf-prof top tcp:tcp_retransmit_skb --by sport,dport` counts in the
-kernel and has it, and `perf-prof top 'tcp/connect > 100000000/' --by comm,dport` has slow connects. Connections whose end is
-missing, or that have not ended, are only counted at the end; `-e tcp/open/` shows them.
+On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names them), changes of state may be missing. An END
+with `not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT lacks what an idle
+CPU sent again, and --bad goes by RESENT. How many events are missing is known at the end (`at least`), but not of which
+connections: `perf-prof top tcp:tcp_retransmit_skb --by sport,dport` counts in the kernel and has all of them, and
+`perf-prof top 'tcp/connect > 100000000/' --by comm,dport` has slow connects. Connections whose end is missing, or that have
+not ended, are only counted at the end; `-e tcp/open/` shows them.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
@@ -32,7 +33,7 @@ many bytes a connection carried. None tells when accept() returned it, so LIFE i
 from __future__ import annotations
 
 from perf_prof import PerfEvent, at_least, print, stats
-from perf_prof.script import Columns, Lines, Options, clock
+from perf_prof.script import Columns, Lines, Options, clock, say_missing
 
 options = Options(__doc__, json=True)
 options.add_argument("--port", type=at_least(1), metavar="PORT", help="only connections from or to this port")
@@ -82,3 +83,4 @@ def __exit__() -> None:
     events = stats().get("events", {})
     if number := events["tcp"].get("open") if "tcp" in events else 0:
         columns.note(f"connections that had not ended, of all tasks: {number}; -e tcp/open/ shows them")
+    say_missing(columns)

@@ -101,7 +101,7 @@ fn wrong_usage() {
     check(
         "trace -e a:b -p 1 -- true",
         expect![[r#"
-            perf-prof: a command and -C, -p or -t cannot be combined: select one target for the events, or all CPUs with -a for as long as the command runs
+            perf-prof: a command and -C, -p, -t or --cgroups cannot be combined: select one target for the events, or all CPUs with -a for as long as the command runs
             `perf-prof trace --help` explains the options, with examples
         "#]],
     );

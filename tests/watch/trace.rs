@@ -48,7 +48,7 @@ fn an_event_in_the_place_of_the_command_is_named() {
     let word = "offcpu/min=1ms";
     let rows: [(&[&str], &str); 4] = [
         (&["-e", CALL], "cannot execute offcpu/min=1ms: No such file or directory (os error 2)"),
-        (&["-p", "1"], "a command and -C, -p or -t cannot be combined"),
+        (&["-p", "1"], "a command and -C, -p, -t or --cgroups cannot be combined"),
         (&["--input", "perf.data"], "`'offcpu/min=1ms'` is not run: the events come from the recording of --input"),
         (&[], "cannot execute offcpu/min=1ms: No such file or directory (os error 2)"),
     ];

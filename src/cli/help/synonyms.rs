@@ -38,7 +38,7 @@ const SYNONYMS: [(&str, &str); 81] = [
     ("who dirtied, dirty, dirtied, page cache, writeback", "dirties pages, writes which files, block-io"),
     ("cold read, cold cache", "major-faults, block-io, biosnoop"),
     ("file, open, path", "file, opensnoop, filelife, openat"),
-    ("refused, connection refused, retransmit", "tcplife, tcp, connection"),
+    ("refused, connection refused, retransmit, rst, accept, tcp bytes", "tcplife, tcp, connection"),
     ("network, socket, connection, tcp, packet", "tcp, tcplife, connection"),
     ("syscall, system call, strace", "syscall, system call, slowcalls, syscalls.py, trace"),
     ("strace -r, relative timestamp", "--timestamps, delta, trace"),

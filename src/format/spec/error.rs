@@ -73,7 +73,10 @@ pub enum SpecError {
         selector: String,
     },
     /// An unknown attribute.
-    #[error("{selector}: unknown attribute `{attribute}`{}; the known attributes are {known}", filter_or_similar(near))]
+    #[error(
+        "{selector}: unknown attribute `{attribute}`{}; the known attributes are {known}",
+        filter_or_similar(attribute, near)
+    )]
     Attribute {
         /// The selector.
         selector: String,
@@ -288,8 +291,9 @@ pub enum ValueError {
     Cpus(#[from] CpuSetError),
 }
 
-fn filter_or_similar(near: &[String]) -> String {
+fn filter_or_similar(attribute: &str, near: &[String]) -> String {
     match near {
+        _ if attribute.contains(',') => format!(" (a `/` separates attributes: {}/)", attribute.replace(',', "/")),
         [] => " (a filter that contains a `/` has to be in quotes)".to_owned(),
         near => did_you_mean_aside(near),
     }

@@ -74,7 +74,7 @@ impl PlanError {
     pub fn message(&self, name: impl Fn(RunOption) -> &'static str) -> String {
         let [all_cpus, cpus, pids, tids] =
             [RunOption::AllCpus, RunOption::Cpus, RunOption::Pids, RunOption::Tids].map(&name);
-        let [input, jobs] = [RunOption::Input, RunOption::Jobs].map(&name);
+        let [cgroups, input, jobs] = [RunOption::Cgroups, RunOption::Input, RunOption::Jobs].map(&name);
         match self {
             PlanError::TwoTargets(first, second) => {
                 let (first, second) = (name(*first), name(*second));
@@ -91,8 +91,8 @@ impl PlanError {
                 name(*option)
             ),
             PlanError::CommandBesideTarget => format!(
-                "a command and {cpus}, {pids} or {tids} cannot be combined: select one target for the events, or all \
-                 CPUs with {all_cpus} for as long as the command runs"
+                "a command and {cpus}, {pids}, {tids} or {cgroups} cannot be combined: select one target for the events, \
+                 or all CPUs with {all_cpus} for as long as the command runs"
             ),
             PlanError::PeriodAndFrequency => {
                 let (period, frequency) = (name(RunOption::Period), name(RunOption::Frequency));

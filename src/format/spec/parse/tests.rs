@@ -269,6 +269,16 @@ fn errors() {
 }
 
 #[test]
+fn attributes_with_commas_are_refused_with_the_right_form() {
+    check(
+        "syscall/path ~ \"/tmp/*\"/failed,str/",
+        expect![[
+            r#"error: syscall/path ~ "/tmp/*"/failed,str/: unknown attribute `failed,str` (a `/` separates attributes: failed/str/); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"#
+        ]],
+    );
+}
+
+#[test]
 fn matching() {
     let spec = |list: &str| parse_events(list).unwrap().remove(0);
     assert!(spec("sched:sched_wakeup").matches("sched", "sched_wakeup"));
