@@ -358,6 +358,8 @@ impl Reader {
             let _ = perf::disable(descriptor.fd.as_fd());
         }
         self.control.off_at.store(clock::realtime(), SeqCst);
+        // An event that another CPU was just writing is counted, and its sample may come only now.
+        std::thread::sleep(WRITER_DELAY);
         self.phase = Phase::Emptying(why);
         self.emptying(why);
     }

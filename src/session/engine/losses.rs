@@ -209,7 +209,7 @@ pub fn unwritten(unwritten: u64, lost: u64) -> Option<String> {
         _ => format!("{unwritten} of them"),
     };
     Some(format!(
-        "the kernel counted {share}, and wrote no sample, as some virtual machines do in interrupts of idle CPUs: -m changes \
+        "the kernel counted {share}, and wrote no sample, as some virtual machines do in interrupts, above all of idle CPUs: -m changes \
          nothing, `perf-prof doctor` names such CPUs, and a command that keeps them from idling"
     ))
 }
