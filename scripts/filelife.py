@@ -7,14 +7,13 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
     14:03:12.518         2.31  cc1 7120               gcc 7119               /tmp/ccT3Yx2a.s
     14:03:12.701        18.02  sort 7188              sort 7188              /tmp/sortq8K2vL
 
-A pipe or a folder in memory is faster than files that live for milliseconds.
 All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens, and the folder
 to which a relative one belongs. If it cannot tell the folder (no BTF, another thread changes it, old recordings), the script
 follows chdir(), and a path of an unknown folder stays relative. The last lines count removals that are not shown for these
-reasons, with some paths. A file counts as created when open(), openat() or creat() opens it with O_CREAT for the first time;
-openat2(), mknod(), link() and symlink() are not seen. A renamed file keeps its age, but files in a renamed folder are not followed.
-The file that a rename replaces is removed by it, and shown if its creation was seen. Containers that use equal paths are not told
-apart. Needs root, or CAP_BPF and CAP_PERFMON.
+reasons, with some paths. A file counts as created when open(), openat() or creat() opens it with O_CREAT for the first time, or
+with O_EXCL. Without O_EXCL it may be older, so its creator has a `?`. openat2(), mknod(), link(), symlink() and io_uring are not
+seen. A renamed file keeps its age, but not the files in a renamed folder. The file that a rename replaces is removed by it, and
+shown if its creation was seen. Equal paths of two containers are taken for one file. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations
 
@@ -75,8 +74,9 @@ def syscall(call: Any) -> None:
         if replaced := paths.follow(call, created):
             removed(*replaced, call, task)
     elif call.name in FLAGS:
-        if file and not file[0].endswith(CUT) and (FLAGS[call.name] is None or call.args[FLAGS[call.name]] & os.O_CREAT):
-            created.setdefault(file, (call._time, task))
+        flags = os.O_CREAT if FLAGS[call.name] is None else call.args[FLAGS[call.name]]
+        if file and not file[0].endswith(CUT) and flags & os.O_CREAT and (flags & os.O_EXCL or file not in created):
+            created[file] = call._time, task if flags & os.O_EXCL else f"{task}?"
         if len(created) > MOST:
             del created[next(iter(created))]
             counts[f"of more than {MOST} files at a time"] += 1

@@ -11,7 +11,8 @@ If a program looks for its files in a wrong place, it has lines with ENOENT. Bef
 shows the missing file. EMFILE means a limit (`ulimit -n`), and EACCES a missing permission.
 
 All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens. `?` is a
-path that could not be read. Needs root, or CAP_BPF and CAP_PERFMON.
+path that could not be read. Opens by io_uring are not calls: `perf-prof top io_uring:io_uring_submit_req --by comm,op_str`
+counts them. Needs root, or CAP_BPF and CAP_PERFMON.
 
 Paths are absolute: the kernel also tells the folder to which a relative one belongs. If it cannot (it has no BTF, another
 thread changes the folder meanwhile, a recording of an earlier version), the script follows chdir(), fchdir() and new

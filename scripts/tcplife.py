@@ -1,7 +1,7 @@
-#!/usr/bin/env -S perf-prof python -q -e tcp
+#!/usr/bin/env -S perf-prof python -q -e tcp/open/
 """TCP connections, one line each when they end: both ends, the time to connect, the life, retransmits and resets.
 
-usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--states] [--bad] [--json]
+usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--states] [--bad] [--open] [--json]
 
     TIME         TASK                   ROLE    LOCAL                 REMOTE                CONNECT ms    LIFE ms RESENT END
     14:03:12.518 curl 604               client  10.0.0.7:43210        10.0.0.9:443               21.42     180.77      0 closed
@@ -21,9 +21,9 @@ ends is not shown. A full backlog drops packets, which clients show by RESENT, a
 On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names them), changes of state may be missing. An END
 with `not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT lacks what an idle
 CPU sent again, and --bad goes by RESENT. How many events are missing is known at the end (`at least`), but not of which
-connections: `perf-prof top tcp:tcp_retransmit_skb --by sport,dport` counts in the kernel and has all of them, and
+connections: `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by sport,dport` counts in the kernel and has all of them, and
 `perf-prof top 'tcp/connect > 100000000/' --by comm,dport` has slow connects. Connections whose end is missing, or that have
-not ended, are only counted at the end; `-e tcp/open/` shows them.
+not ended, are only counted at the end; --open shows them, with the time at which the run ended.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
@@ -38,6 +38,7 @@ from perf_prof.script import Columns, Lines, Options, clock, say_missing
 options = Options(__doc__, json=True)
 options.add_argument("--port", type=at_least(1), metavar="PORT", help="only connections from or to this port")
 options.add_argument("--states", action="store_true", help="also the time in each state")
+options.add_argument("--open", action="store_true", help="also connections that have not ended at the end")
 options.add_argument("--bad", action="store_true", help="only connections with retransmits or a reset, or never established")
 args = options.parse()
 
@@ -59,11 +60,11 @@ __init__ = Lines(columns).init
 
 
 def end(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"[{address}]:{port or '-'}" if ":" in address else f"{address}:{port or '-'}"
 
 
 def tcp(event: PerfEvent) -> None:
-    if args.port not in (None, event.sport, event.dport):
+    if args.port not in (None, event.sport, event.dport) or event.open and not args.open:
         return
     parts = [state.partition("=") for state in event.states.split()]
     states = {name: int(ns) for name, _, ns in parts}
@@ -82,5 +83,5 @@ def tcp(event: PerfEvent) -> None:
 def __exit__() -> None:
     events = stats().get("events", {})
     if number := events["tcp"].get("open") if "tcp" in events else 0:
-        columns.note(f"connections that had not ended, of all tasks: {number}; -e tcp/open/ shows them")
+        columns.note(f"connections that had not ended, of all tasks: {number}; --open shows them")
     say_missing(columns)

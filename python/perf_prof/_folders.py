@@ -164,6 +164,8 @@ class Paths(Folders):
         are_of_one_folder = before and "/" not in (before[0], now[:1]) and (folders[0] - folders[1]) % 2**32 == 0
         if are_of_one_folder and (known := call.path or "").endswith(f"/{before}"):
             return _normalized(known.removesuffix(before) + now), None
+        if call.name != "rename" and not now.startswith("/") and (of_descriptor := call.newdfd_str):
+            return _normalized(f"{of_descriptor}/{now}"), None
         return self._in_folder(now, call, folders[1])
 
     def _in_folder(self, path: str, call: Any, folder: int) -> tuple[str, Any]:

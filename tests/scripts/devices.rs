@@ -3,6 +3,7 @@
 use std::{fs, process::Command};
 
 use crate::harness::{
+    awake::Awake,
     loop_device::LoopDevice,
     machine::{Need, needs, needs_paths},
     scripts::{objects, row, script, text},
@@ -29,6 +30,8 @@ except OSError:
 
 fn on_device(name: &str, options: impl Fn(&str) -> Vec<String>) -> (String, String) {
     needs([Need::Tracefs, Need::LoopDevices]);
+    // Other devices interrupt CPUs, and events in interrupts of idle CPUs may be lost.
+    let _awake = Awake::new();
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(4 << 20).unwrap();
     let device = LoopDevice::new(image.path());
@@ -200,6 +203,19 @@ os.unlink('fl-log')
 create('fl-new')
 os.rename('fl-new', 'fl-log.1')
 os.unlink('fl-log.1')
+# Another name for the folder hides that the first file is removed.
+create('fl-again')
+os.symlink('.', 'fl-link')
+os.unlink('fl-link/fl-again')
+time.sleep(0.2)
+os.close(os.open('fl-again', os.O_CREAT | os.O_EXCL))
+os.unlink('fl-again')
+# The folder of the new name is that of a descriptor.
+create('fl-moved')
+os.rename('fl-moved', 'fl-moved', dst_dir_fd=os.open('fl-folder', os.O_RDONLY))
+time.sleep(0.2)
+os.unlink('fl-folder/fl-moved')
+os.unlink('fl-link')
 ";
 
 #[test]
@@ -217,18 +233,32 @@ fn filelife_shows_files_that_are_removed_and_counts_the_removals_that_it_cannot_
     let out = run(&[]);
     let lines: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let paths: Vec<&str> = lines.iter().take(8).map(|words| words[6]).collect();
+    let paths: Vec<&str> = lines.iter().take(10).map(|words| words[6]).collect();
     // A path may be relative in the call that creates the file, and absolute in the call that removes it.
-    let names = ["fl-own", "fl-relative", "fl-other", "fl-itself", "fl-at", "fl-log", "fl-log.1", "fl-log.1"];
+    let names = [
+        "fl-own",
+        "fl-relative",
+        "fl-other",
+        "fl-itself",
+        "fl-at",
+        "fl-log",
+        "fl-log.1",
+        "fl-log.1",
+        "fl-again",
+        "fl-folder/fl-moved",
+    ];
     assert_eq!(paths, names.map(path), "{out}");
     let ages: Vec<f64> = lines.iter().take(8).map(|words| words[1].parse().unwrap()).collect();
     assert!(ages[0] >= 1000.0, "{out}");
     // The old log is removed by the file that replaces it, and is older than the new one with its first name.
     assert!(ages[6] >= 300.0 && ages[5] < ages[6], "{out}");
-    assert_eq!((lines[0][2], lines[0][3]), (lines[0][4], lines[0][5]), "{out}");
+    // open() for writing also opens a file that exists. A second creation that takes no such file is a new file.
+    assert_eq!((lines[0][2], lines[0][3]), (lines[0][4], &*format!("{}?", lines[0][5])), "{out}");
     assert_eq!((lines[2][3], lines[2][4]), (lines[0][3], "fl-remover"), "{out}");
-    let untold: Vec<&str> = out.lines().skip(9).collect();
-    assert_eq!(untold, ["(removals that are not shown, of files whose creation was not seen: 1)"], "{out}");
+    let (exclusive, moved) = (lines[8][3], lines[9][1].parse::<f64>().unwrap());
+    assert!(exclusive == lines[8][5] && lines[8][1].parse::<f64>().unwrap() < 150.0 && moved >= 150.0, "{out}");
+    let untold: Vec<&str> = out.lines().skip(11).collect();
+    assert_eq!(untold, ["(removals that are not shown, of files whose creation was not seen: 3)"], "{out}");
     let short = run(&["--max", "990", "--json"]);
     let objects = objects(&short);
     let paths: Vec<&str> = objects.iter().filter_map(|object| object["path"].as_str()).collect();

@@ -425,6 +425,8 @@ fn a_replay_knows_how_many_queues_a_device_had() {
 #[test]
 fn perf_reads_a_recording_that_holds_the_queues_of_block_devices() {
     needs([Need::Tracefs, Need::LoopDevices, Need::Perf]);
+    // perf warns of events that were lost in interrupts of idle CPUs.
+    let _awake = Awake::new();
     let folder = tempfile::tempdir().unwrap();
     let [image, path, injected] = ["image", "events.data", "injected.data"].map(|name| folder.path().join(name));
     std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();

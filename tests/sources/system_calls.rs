@@ -4,9 +4,9 @@ use expect_test::expect;
 
 use super::live_and_recorded;
 use crate::harness::{
-    machine::{Need, needs},
+    machine::{Need, needs, needs_paths},
     recording::{Folder, record_here},
-    run::{perf_prof, printed},
+    run::{perf_prof, printed, stdout},
     script::Run,
 };
 
@@ -105,4 +105,40 @@ for _ in range(5):
         assert!(calls.len() > 100, "{lines:?}");
         assert!(open.is_empty(), "{open:#?}");
     }
+}
+
+/// A program that removes a file in a folder whose path is too deep for the kernel's program, and then one in its first folder.
+const DEEP: &str = "
+import os
+open('/proc/self/comm', 'w').write('deep-remover')
+first = os.open('.', os.O_RDONLY)
+for _ in range(110):
+    os.mkdir('d' * 12)
+    os.chdir('d' * 12)
+for at in range(5):
+    os.close(os.open(f'q{at}', os.O_CREAT))
+    os.unlink(f'q{at}')
+os.fchdir(first)
+os.close(os.open('top', os.O_CREAT))
+os.unlink('top')
+";
+
+#[test]
+fn a_filter_over_paths_counts_the_calls_whose_path_is_not_known() {
+    needs_paths();
+    let folder = Folder::new();
+    let of_folder = format!("path ~ \"{}/*\"", folder.path("").display().to_string().trim_end_matches('/'));
+    let run = |filter: &str| {
+        let selector = format!("syscall/{filter}/name=unlink/str/");
+        let mut top = perf_prof(&["top", &selector, "--by", "comm,path", "--", "python3", "-c", DEEP]);
+        let output = top.current_dir(folder.path("")).output().unwrap();
+        std::fs::remove_dir_all(folder.path(&"d".repeat(12))).unwrap();
+        stdout(&output)
+    };
+    let (all, some) = (run("comm == \"deep-remover\""), run(&of_folder));
+    assert!(all.contains("total: 6 "), "{all}");
+    assert!(some.contains("total: at least 1 ") && some.contains("5 calls have a path that is not known"), "{some}");
+    // A call that another part of the filter refuses is complete.
+    let refused = run(&format!("ret == 7 && {of_folder}"));
+    assert!(!refused.contains("not known"), "{refused}");
 }

@@ -214,8 +214,9 @@ fn every_retransmit_is_delivered_or_counted_as_lost() {
 import perf_prof
 def __exit__():
     counts = perf_prof.stats()['events']['tcp:tcp_retransmit_skb']
-    print('seen', counts['delivered'] + counts['lost'])
-    print('parts', counts['lost'], counts['lost'] == perf_prof.stats()['lost'], bool(counts['lost']) == bool(perf_prof.missing()))
+    lost = counts['lost'] or 0
+    print('seen', counts['delivered'] + lost)
+    print('parts', lost, lost == perf_prof.stats()['lost'], bool(lost) == bool(perf_prof.missing()))
 ";
     let port = (20_000 + std::process::id() % 10_000).to_string();
     let selector = format!("tcp:tcp_retransmit_skb/dport == {port}/");

@@ -35,10 +35,11 @@ impl<'a> Sample<'a> {
     }
 
     /// Returns the id of the thread in which the event happened. For an exiting thread whose ids the kernel has removed,
-    /// takes the id from the data of the tracepoint.
+    /// takes the id from the data of the tracepoint. Returns -1 for a span that belongs to no known task.
     #[inline]
     pub fn task(&self) -> i32 {
         match self.pid_tid().1 {
+            -1 if self.event.format.is_task_computed() => -1,
             -1 => {
                 let common_pid = self.event.format.tracepoint().and_then(|format| format.field("common_pid"));
                 match common_pid.and_then(|field| self.field(field)) {

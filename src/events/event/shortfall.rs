@@ -41,6 +41,8 @@ pub struct Shortfall {
     pub unended: u64,
     /// The number of spans, of all tasks, whose end cannot be distinguished from the end of another span.
     pub ambiguous: u64,
+    /// The number of spans, of the selected tasks, that were left out because the filter reads a path that is not known.
+    pub undecided: u64,
     /// The number of spans that were dropped because memory was short.
     pub without_room: u64,
     /// The number of spans, of the selected tasks, whose begins or whose ends are missing in the recording.
@@ -78,15 +80,16 @@ impl Shortfall {
         stats.spans().iter().for_each(|span| all.add_all(&span.gaps_so_far()));
         let overdue: u64 = stats.spans().iter().map(|span| span.overdue().gaps()).sum();
         let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum();
-        let without_room = sum(SpanCounts::without_room);
+        let (without_room, undecided) = (sum(SpanCounts::without_room), sum(SpanCounts::undecided));
         let of_events = Shortfall::of_events(stats);
-        if of_events.is_none() && (without_room, all.gaps()) == (0, 0) {
+        if of_events.is_none() && (without_room, undecided, all.gaps()) == (0, 0, 0) {
             return None;
         }
         Some(Shortfall {
             unseen: sum(SpanCounts::unseen),
             unended: sum(SpanCounts::unended) + overdue,
             ambiguous: sum(SpanCounts::ambiguous),
+            undecided,
             unpaired: sum(SpanCounts::unpaired),
             without_room,
             gaps: all.gaps(),
@@ -133,6 +136,7 @@ impl Shortfall {
             unseen: more(|of| of.unseen),
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
+            undecided: more(|of| of.undecided),
             without_room: more(|of| of.without_room),
             unpaired: more(|of| of.unpaired),
             unfinished: more(|of| of.unfinished),
@@ -141,8 +145,15 @@ impl Shortfall {
             tasks: IncompleteTask::since(&self.tasks, &then.tasks),
             cpus_without_idle_events: self.cpus_without_idle_events.clone(),
         };
-        let counts =
-            [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps, since.unfinished];
+        let counts = [
+            since.lost,
+            since.unattributed,
+            since.throttled,
+            since.without_room,
+            since.gaps,
+            since.unfinished,
+            since.undecided,
+        ];
         let is_unknown = since.damaged || since.unread || since.of_some_tasks || since.filtered;
         (is_unknown || counts.iter().any(|&count| count != 0)).then_some(since)
     }
@@ -162,6 +173,12 @@ impl Shortfall {
         let are_all = self.lost == 0 && !self.damaged && !self.unread;
         let rest = if are_all { "" } else { UNKNOWN_SPANS };
         format!("spans are missing: {}{rest}", text.join(", "))
+    }
+
+    /// Returns a text of the calls that a filter could not decide on.
+    pub fn undecided_text(&self) -> String {
+        let what = counted(self.undecided, "call has a path that is not known", "calls have a path that is not known");
+        format!("{what}, so the filter left out what it may select")
     }
 
     /// Returns a text of the CPUs that delivered no event of their idle task: `the idle tasks of CPUs 1,3`. `None` if there
@@ -250,6 +267,9 @@ impl Shortfall {
                 "span has an end that cannot be distinguished from the end of another span",
                 "spans have ends that cannot be distinguished from the ends of other spans",
             ));
+        }
+        if self.undecided != 0 {
+            reasons.push(self.undecided_text());
         }
         if let Some(cpus) = self.cpus_text() {
             reasons.push(format!("the kernel delivers no events of {cpus}"));

@@ -142,6 +142,12 @@ impl Format {
         }
     }
 
+    /// Returns whether the event is a span that may belong to no known task.
+    #[inline]
+    pub(crate) fn is_task_computed(&self) -> bool {
+        matches!(self, Format::Span(span) if span.is_task_computed())
+    }
+
     /// Returns the format of the raw data of a tracepoint or of a span; `None` for other events.
     #[inline]
     pub fn tracepoint(&self) -> Option<&Arc<EventFormat>> {

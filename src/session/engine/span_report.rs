@@ -69,6 +69,9 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
             shortfall.unended
         ));
     }
+    if shortfall.undecided != 0 {
+        lines.push(shortfall.undecided_text());
+    }
     if shortfall.unpaired != 0 {
         lines.push(unpaired_text(shortfall.unpaired));
     }

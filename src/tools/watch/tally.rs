@@ -571,6 +571,7 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
         members.insert("unfinished".into(), json!(shortfall.unfinished));
         members.insert("unseen".into(), json!(shortfall.unseen));
         members.insert("without_room".into(), json!(shortfall.without_room));
+        members.insert("undecided".into(), json!(shortfall.undecided));
         members.insert("missing".into(), json!(shortfall.gaps));
         members.insert("missing_time".into(), json!(shortfall.missing_time()));
         members.insert("incomplete_tasks".into(), shortfall.tasks.iter().take(TASKS).map(task).collect());

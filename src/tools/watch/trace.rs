@@ -149,10 +149,16 @@ impl Lines {
         self.put(Style::Dim, out);
         out.push(b' ');
 
-        self.part.extend_from_slice(comm);
-        put_in_one_line(&mut self.part, 0);
-        // Writing to a Vec cannot fail.
-        let _ = write!(self.part, "/{tid}");
+        match tid {
+            // No event says which task the span belongs to.
+            -1 => self.part.push(b'-'),
+            tid => {
+                self.part.extend_from_slice(comm);
+                put_in_one_line(&mut self.part, 0);
+                // Writing to a Vec cannot fail.
+                let _ = write!(self.part, "/{tid}");
+            }
+        }
         self.widest = self.widest.max(self.part.len()).min(WIDEST_TASK);
         let padding = self.widest.saturating_sub(self.part.len()) + 1;
         self.put(Style::Cyan, out);

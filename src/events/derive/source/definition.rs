@@ -59,6 +59,8 @@ pub struct SourceDefinition {
     /// A function that makes a filter for the kernel from the options. The filter only saves work: perf-prof filters the
     /// spans in any case.
     pub narrow: Option<Narrow>,
+    /// A function that returns whether a span has a path that is not known, so that a filter over it has no result.
+    pub lacks_path: Option<fn(&SpanView<'_>) -> bool>,
 }
 
 /// A function that returns the kind of a span, as a number.
@@ -443,6 +445,7 @@ impl SourceDefinition {
         unseen_begin: None,
         without_return: &[],
         narrow: None,
+        lacks_path: None,
     };
 
     /// Returns the fields of the source's spans.

@@ -79,6 +79,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     unseen_begin: Some(unseen_begin),
     without_return: &["exit", "exit_group"],
     narrow: Some(narrow),
+    lacks_path: Some(|span| has_name(span) && path(span, "").is_none()),
     ..SourceDefinition::EMPTY
 };
 
@@ -115,6 +116,11 @@ fn descriptor<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     let (index, _) = descriptor_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
     Some(path_of_descriptor(span, *index)?.into())
+}
+
+/// Returns whether a call takes the name of a file.
+fn has_name(span: &SpanView<'_>) -> bool {
+    system_calls::name(span.machine(), span.key(1)).is_some_and(|call| name_arguments(call).next().is_some())
 }
 
 /// Returns the path of the file that a call is about: of its first file name, or else of its first file descriptor.

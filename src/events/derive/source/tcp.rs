@@ -41,7 +41,10 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
             .when("protocol == 6 && (newstate == 2 || newstate == 3 && oldstate == 10)"),
         Rule::note("sock:inet_sock_set_state", "skaddr", Keep::Some)
             .when("protocol == 6 && newstate != 7 && newstate != 2 && oldstate != 10"),
-        Rule::note("tcp:tcp_retransmit_skb", "skaddr", Keep::First).optional(),
+        // An attempt that failed has an error: the packet is still in a queue of this host (`__tcp_retransmit_skb()` in
+        // net/ipv4/tcp_output.c). Older kernels have no event for it.
+        Rule::note("tcp:tcp_retransmit_skb", "skaddr", Keep::First).when("err == 0").with_field("err").optional(),
+        Rule::note("tcp:tcp_retransmit_skb", "skaddr", Keep::First).without_field("err").optional(),
         Rule::note("tcp:tcp_receive_reset", "skaddr", Keep::First).optional(),
         Rule::note("tcp:tcp_send_reset", "skaddr", Keep::First).optional(),
     ],
@@ -53,7 +56,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         })
         .one_of(|| texts(["client", "server"]), ""),
         Field::text("saddr", "address of this end", |span| address(&latest(span), "saddr", "saddr_v6")),
-        Field::uint("sport", "port of this end", |span| latest(span).uint("sport")),
+        Field::uint("sport", "port of this end; 0 if no event says it yet", |span| latest(span).uint("sport")),
         Field::text("daddr", "address of the other end", |span| address(&latest(span), "daddr", "daddr_v6")),
         Field::uint("dport", "port of the other end", |span| latest(span).uint("dport")),
         Field::int(
@@ -76,7 +79,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         ),
         Field::uint(
             "retransmits",
-            "how often packets were sent again; one time can be several segments, and SYN-ACKs do not count",
+            "how often packets were sent again; one time can be several segments, SYN-ACKs do not count, nor do attempts that failed",
             |span| span.count("tcp_retransmit_skb"),
         ),
         Field::text("reset", "received or sent, if a reset ended it", |span| {
@@ -111,10 +114,11 @@ fn connected<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     changes(span).find(|part| part.int("newstate") == 1).filter(|_| is_client(span))
 }
 
-/// Returns the last change of state in which the socket has a port, or else the first change. A client's socket usually gets
-/// its port after its first change.
+/// Returns the last change of state in which the socket has a port, or else a packet that was sent again, or else the first
+/// change. A client's socket usually gets its port after its first change.
 fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
-    changes(span).filter(|part| part.int("sport") != 0).last().unwrap_or_else(|| span.begin())
+    let with_port = changes(span).filter(|part| part.int("sport") != 0).last();
+    with_port.or_else(|| span.note("tcp_retransmit_skb")).unwrap_or_else(|| span.begin())
 }
 
 /// Returns a change of state that happened in a task that uses the socket. For a client, this is the change in connect().

@@ -20,6 +20,7 @@ pub struct SpanCounts {
     unseen: AtomicU64,
     unended: AtomicU64,
     ambiguous: AtomicU64,
+    undecided: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
     unfinished: AtomicU64,
@@ -66,6 +67,7 @@ counts! {
     unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
     unended add_unended "spans that began, and whose ends were not seen, although no loss was reported.";
     ambiguous add_ambiguous "dropped spans whose end cannot be distinguished from the end of another span.";
+    undecided add_undecided "spans that were left out because the filter reads a path that they have, and that is not known.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
     unpaired add_unpaired "spans whose begins or whose ends are missing in the recording.";

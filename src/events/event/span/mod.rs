@@ -290,6 +290,11 @@ impl SpanFormat {
         }
     }
 
+    /// Returns whether a function says which task a span belongs to. It may be known of no sample.
+    pub fn is_task_computed(&self) -> bool {
+        matches!(self.task, SpanTask::Computed(_))
+    }
+
     /// Returns the thread that a span belongs to. Never looks up the process, in contrast to `task`.
     pub fn thread(&self, span: &SpanSamples<'_>) -> i32 {
         let view = self.view(span, None);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use perf_prof_format::{
     record::SampleLayout,
     spec::{Nesting, OpenAtEnd},
+    tracefs::Filter,
 };
 
 use self::{missing::OfThreads, threads::Threads};
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::{
     derive::Derivation,
-    event::{Context, Flow, Incomplete, PartView, Sample, SpanCounts, SpanFormat, SpanSamples},
+    event::{Context, Flow, Incomplete, PartView, Sample, SpanCounts, SpanFieldAt, SpanFormat, SpanSamples, SpanView},
 };
 
 pub(super) struct Engine {
@@ -42,6 +43,8 @@ pub(super) struct Engine {
     filtered_fields: Vec<bool>,
     /// Whether the filter reads a text that is computed for each span.
     has_text_filter: bool,
+    /// The index of the field `path`, and the function that returns whether it is not known, if the filter reads the field.
+    filtered_path: Option<(usize, fn(&SpanView<'_>) -> bool)>,
     /// The cached results of a filter that reads only the text of a number, such as the name of a system call.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
@@ -121,6 +124,9 @@ impl Engine {
         let of_threads = span.has_one_per_thread().then(OfThreads::default);
         let tells_unbegun = span.definition.is_some_and(|of| of.unseen_begin.is_some());
         let threads = (tells_unbegun && context.recorded_since().is_some()).then(Threads::default);
+        let path = format.fields.iter().position(|field| field.name == "path");
+        let path = path.filter(|&at| filtered_fields.get(at).is_some_and(|&is_read| is_read));
+        let filtered_path = path.zip(span.definition.and_then(|definition| definition.lacks_path));
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -128,6 +134,7 @@ impl Engine {
             layout,
             filtered_fields,
             has_text_filter,
+            filtered_path,
             verdicts,
             open,
             ahead,
@@ -382,10 +389,20 @@ impl Engine {
         let (of, record) = samples.end.unwrap_or(samples.begin);
         let cpu = self.format.inputs.get(of).map(|event| Sample { event, record }.cpu());
         let passes = filter.passes(&self.record, cpu);
+        if !passes && self.is_undecided(filter, samples) {
+            self.counts.add_undecided(1);
+        }
         if let (Some(verdicts), Some(number)) = (&mut self.verdicts, number) {
             verdicts.remember(number, passes);
         }
         passes
+    }
+
+    /// Returns whether a span may pass the filter, but its path is not known. `record` has the fields that the filter reads.
+    fn is_undecided(&self, filter: &Filter, samples: &SpanSamples<'_>) -> bool {
+        let Some((path, lacks_path)) = self.filtered_path else { return false };
+        filter.may_pass(&self.record, &|offset| self.format.field_at(offset) != Some(SpanFieldAt::Field(path)))
+            && lacks_path(&self.format.view(samples, Some(&*self.context)))
     }
 
     /// Delivers a span if its task is selected and it passes the filter over its fields. Most spans do not pass, so the
