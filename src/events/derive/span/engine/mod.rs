@@ -34,6 +34,9 @@ use crate::{
     event::{Context, Flow, Incomplete, PartView, Sample, SpanCounts, SpanFieldAt, SpanFormat, SpanSamples, SpanView},
 };
 
+/// A function that returns whether a span has a path that is not known.
+type LacksPath = fn(&SpanView<'_>) -> bool;
+
 pub(super) struct Engine {
     span: Span,
     format: Arc<SpanFormat>,
@@ -44,7 +47,7 @@ pub(super) struct Engine {
     /// Whether the filter reads a text that is computed for each span.
     has_text_filter: bool,
     /// The index of the field `path`, and the function that returns whether it is not known, if the filter reads the field.
-    filtered_path: Option<(usize, fn(&SpanView<'_>) -> bool)>,
+    filtered_path: Option<(usize, LacksPath)>,
     /// The cached results of a filter that reads only the text of a number, such as the name of a system call.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
