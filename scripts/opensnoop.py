@@ -10,14 +10,14 @@ usage: opensnoop.py [OPTION of perf-prof python]... [--failed] [--name TEXT] [--
 If a program looks for its files in a wrong place, it has lines with ENOENT. Before a program fails, its last line often
 shows the missing file. EMFILE means a limit (`ulimit -n`), and EACCES a missing permission.
 
-All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens. `?` is a
-path that could not be read. Opens by io_uring are not calls: `perf-prof top io_uring:io_uring_submit_req --by comm,op_str`
-counts them. Needs root, or CAP_BPF and CAP_PERFMON.
+All programs of 64 bits are seen, static ones and those in containers too: the kernel reads the path where the call happens.
+`?` is a path that could not be read, and names of more than 255 bytes end in `...`. Opens by io_uring are not calls: `perf-prof top
+io_uring:io_uring_submit_req --by comm,op_str` counts them. Needs root, or CAP_BPF and CAP_PERFMON.
 
 Paths are absolute: the kernel also tells the folder to which a relative one belongs. If it cannot (it has no BTF, another
 thread changes the folder meanwhile, a recording of an earlier version), the script follows chdir(), fchdir() and new
-processes, and a path whose folder is not known stays relative. --name compares the path as it is shown; a last line counts
-relative ones.
+processes, and a path whose folder is not known stays relative. --name compares the path as it is shown, that is as the
+program wrote it: a file has other paths by links and `..`. A last line counts relative ones.
 """
 from __future__ import annotations
 
