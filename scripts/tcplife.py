@@ -22,8 +22,8 @@ On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names 
 with `not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT lacks what an idle
 CPU sent again, and --bad goes by RESENT. How many events are missing is known at the end (`at least`), but not of which
 connections: `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by sport,dport` counts in the kernel and has all of them, and
-`perf-prof top 'tcp/connect > 100000000/' --by comm,dport` has slow connects. Connections whose end is missing, or that have
-not ended, are only counted at the end; --open shows them, with the time at which the run ended.
+`perf-prof top 'tcp/connect > 100000000/open/' --by comm,dport` has slow connects, also those of open connections. Connections
+whose end is missing, or that have not ended, are only counted at the end; --open shows them, with the time of their begin.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the

@@ -109,7 +109,8 @@ fn judge(switches: &[Switches]) -> Check {
     if silent.is_empty() {
         let seen = list(|cpu| cpu.from_idle != 0);
         let detail = match seen.is_empty() {
-            true => "whether their events arrive is not known: all CPUs had other work".to_owned(),
+            true => "whether their events arrive is not known: all CPUs had other work; check again when one is idle"
+                .to_owned(),
             false => format!("their events arrive on CPU {seen}{unknown}"),
         };
         return Check::ok(name, detail);
