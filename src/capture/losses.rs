@@ -37,9 +37,9 @@ pub enum LostRecords {
     Overwritten,
 }
 
-/// What the kernel says of one descriptor.
+/// The kernel's counts of one descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct DescriptorCounts {
     pub id: u64,
     /// How often the event happened, samples or not.
     pub value: u64,
@@ -54,7 +54,7 @@ impl Capture {
         let mut all = Vec::new();
         let is_known = self.for_each_loss(
             |_| true,
-            |descriptor, Reading { id, lost: count, .. }| {
+            |descriptor, DescriptorCounts { id, lost: count, .. }| {
                 if count != 0 {
                     let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
                     all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
@@ -83,11 +83,11 @@ impl Capture {
         };
         let is_known = self.for_each_loss(
             |_| true,
-            |descriptor, reading| {
-                counts.per_ring[descriptor.ring] += reading.lost;
+            |descriptor, of_descriptor| {
+                counts.per_ring[descriptor.ring] += of_descriptor.lost;
                 if let Some(event) = descriptor.event {
-                    counts.per_event[event] += reading.lost;
-                    counts.samples_per_ring[descriptor.ring] += reading.lost;
+                    counts.per_event[event] += of_descriptor.lost;
+                    counts.samples_per_ring[descriptor.ring] += of_descriptor.lost;
                 }
             },
         );
@@ -102,8 +102,10 @@ impl Capture {
     /// Returns the number of lost side-band records of each ring. Returns `None` if this kernel does not count lost records.
     pub(super) fn side_band_losses(&self) -> Option<Vec<u64>> {
         let mut per_ring = vec![0; self.ring_count()];
-        self.for_each_loss(Descriptor::is_dummy, |descriptor, reading| per_ring[descriptor.ring] += reading.lost)
-            .then_some(per_ring)
+        self.for_each_loss(Descriptor::is_dummy, |descriptor, of_descriptor| {
+            per_ring[descriptor.ring] += of_descriptor.lost
+        })
+        .then_some(per_ring)
     }
 
     /// Returns the events that were counted, and of which the kernel neither wrote a sample nor reported a loss. They are
@@ -113,7 +115,7 @@ impl Capture {
         let mut counted = Vec::new();
         self.for_each_loss(
             |descriptor| descriptor.event.is_some_and(|event| found.are_compared(event)),
-            |descriptor, Reading { value, lost, .. }| {
+            |descriptor, DescriptorCounts { value, lost, .. }| {
                 let samples = value.saturating_sub(lost);
                 counted.extend(descriptor.event.map(|event| (event, descriptor.ring, samples)));
             },
@@ -125,7 +127,7 @@ impl Capture {
     pub(super) fn for_each_loss(
         &self,
         wanted: impl Fn(&Descriptor) -> bool,
-        mut each: impl FnMut(&Descriptor, Reading),
+        mut each: impl FnMut(&Descriptor, DescriptorCounts),
     ) -> bool {
         if self.read_format & PERF_FORMAT_LOST == 0 {
             return false;
@@ -135,8 +137,8 @@ impl Capture {
             // no values. It has lost no records either.
             let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
             if format & PERF_FORMAT_GROUP != 0 {
-                if let Some(reading) = self.reading_of_leader(descriptor, format) {
-                    each(descriptor, reading);
+                if let Some(counts) = self.counts_of_leader(descriptor, format) {
+                    each(descriptor, counts);
                 }
                 continue;
             }
@@ -144,7 +146,7 @@ impl Capture {
             let values = &mut values[..1 + format.count_ones() as usize];
             let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
             if let (true, &[value, .., id, lost]) = (whole, &*values) {
-                each(descriptor, Reading { id, value, lost });
+                each(descriptor, DescriptorCounts { id, value, lost });
             }
         }
         true
@@ -152,7 +154,7 @@ impl Capture {
 
     /// Reads a group leader whose samples contain the counts of the group. Returns `None` for the other events of the
     /// group, because they are not sampled.
-    fn reading_of_leader(&self, descriptor: &Descriptor, format: u64) -> Option<Reading> {
+    fn counts_of_leader(&self, descriptor: &Descriptor, format: u64) -> Option<DescriptorCounts> {
         let event = descriptor.event.filter(|&event| !self.attrs[event].grouping.is_member())?;
         let members = self.attrs[event + 1..].iter().take_while(|attr| attr.grouping.is_member()).count();
         // perf_read_group() returns the values in this order: the number of events, the times, and then value, id and
@@ -161,6 +163,6 @@ impl Capture {
         let mut values = vec![0; 1 + times + 3 * (1 + members)];
         let count = perf::read(descriptor.fd.as_fd(), &mut values).ok()?;
         let &[value, id, lost] = values[..count].get(1 + times..)?.first_chunk()?;
-        Some(Reading { id, value, lost })
+        Some(DescriptorCounts { id, value, lost })
     }
 }

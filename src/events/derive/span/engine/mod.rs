@@ -13,7 +13,6 @@ use std::sync::Arc;
 use perf_prof_format::{
     record::SampleLayout,
     spec::{Nesting, OpenAtEnd},
-    tracefs::Filter,
 };
 
 use self::{missing::OfThreads, threads::Threads};
@@ -392,18 +391,18 @@ impl Engine {
         let (of, record) = samples.end.unwrap_or(samples.begin);
         let cpu = self.format.inputs.get(of).map(|event| Sample { event, record }.cpu());
         let passes = filter.passes(&self.record, cpu);
-        if !passes && self.is_undecided(filter, samples) {
-            self.counts.add_undecided(1);
-        }
         if let (Some(verdicts), Some(number)) = (&mut self.verdicts, number) {
             verdicts.remember(number, passes);
         }
         passes
     }
 
-    /// Returns whether a span may pass the filter, but its path is not known. `record` has the fields that the filter reads.
-    fn is_undecided(&self, filter: &Filter, samples: &SpanSamples<'_>) -> bool {
-        let Some((path, lacks_path)) = self.filtered_path else { return false };
+    /// Returns whether a span that does not pass the filter may do so, but its path is not known. `record` has the fields that
+    /// the filter reads.
+    fn is_undecided(&self, samples: &SpanSamples<'_>) -> bool {
+        let (Some((path, lacks_path)), Some(Filters::OfSpan(filter))) = (self.filtered_path, &self.span.filters) else {
+            return false;
+        };
         filter.may_pass(&self.record, &|offset| self.format.field_at(offset) != Some(SpanFieldAt::Field(path)))
             && lacks_path(&self.format.view(samples, Some(&*self.context)))
     }
@@ -413,10 +412,14 @@ impl Engine {
     /// not read are computed only for delivered spans.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let is_task_first = self.has_text_filter;
-        let is_refused = is_task_first && !self.selects_task(samples)
-            || !self.passes(samples)
-            || !is_task_first && !self.selects_task(samples);
-        if is_refused {
+        if is_task_first && !self.selects_task(samples) {
+            return Flow::Continue(());
+        }
+        if !self.passes(samples) {
+            self.counts.add_undecided(self.is_undecided(samples).into());
+            return Flow::Continue(());
+        }
+        if !is_task_first && !self.selects_task(samples) {
             return Flow::Continue(());
         }
         self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
