@@ -7,7 +7,7 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
     14:03:12.518         2.31  cc1 7120               gcc 7119               /tmp/ccT3Yx2a.s
     14:03:12.701        18.02  sort 7188              sort 7188              /tmp/sortq8K2vL
 
-All programs of 64 bits are seen, static ones and in containers too: the kernel reads the path where the call is, and the folder
+All programs are seen, static ones and in containers too: the kernel reads the path where the call is, and the folder
 to which a relative one belongs. If it cannot tell the folder (no BTF, another thread changes it, old recordings), the script
 follows chdir(), and a path of an unknown folder stays relative. The last lines count removals that are not shown for these
 reasons, with some paths. A file counts as created when open(), openat() or creat() opens it with O_CREAT for the first time, or

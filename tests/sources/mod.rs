@@ -3,6 +3,7 @@
 mod all_tasks;
 pub mod allocations;
 mod block_io;
+mod compat;
 mod exported;
 mod function;
 mod incomplete;

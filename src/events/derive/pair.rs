@@ -55,8 +55,6 @@ impl PairLayout {
     pub const DURATION: usize = EXIT;
     /// The offset of the CPU on which the call began, a number of 4 bytes.
     pub const CPU: usize = EXIT + 8;
-    /// The offset of a number of 4 bytes, which is not 0 if a 32-bit program made the call.
-    pub const IS_OF_32_BITS: usize = EXIT + 12;
     /// The offset of the raw data of the begin. It comes last, because its strings vary in length.
     pub const BEGIN: usize = EXIT + 16;
     /// The size of the raw data without strings, in bytes.
@@ -165,12 +163,13 @@ impl PairSplitter {
         let parts = Parts::of(&self.layout, record)?;
         let raw = parts.raw[0];
         let begin = raw.get(PairLayout::BEGIN..).filter(|_| raw.len() >= PairLayout::BYTES)?;
-        let is_of_32_bits = number(raw, PairLayout::IS_OF_32_BITS) != 0;
-        let (call, result) = (word(begin, PairLayout::ID), word(raw, PairLayout::RET));
-        let has_left = has_left(is_of_32_bits, call as i64, result as i64);
+        let (call, result) = (word(begin, PairLayout::ID) as i64, word(raw, PairLayout::RET) as i64);
+        let has_left = has_left(call, result);
+        // 32-bit programs enter the kernel elsewhere.
+        let is_compat = system_calls::is_compat(ARCH, call);
         let [of_begin, of_end] = [0, 1].map(|part| {
             let PairChain { kernel, program } = &self.chains[part];
-            let kernel = if is_of_32_bits { &[] } else { &kernel[..] };
+            let kernel = if is_compat { &[] } else { &kernel[..] };
             match (part, program, has_left) {
                 (_, ProgramFrames::LeftOut, _) | (0, _, true) => parts.without_program(&self.layout, kernel),
                 _ => parts.with_kernel(kernel),
@@ -253,9 +252,8 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns whether a thread goes on elsewhere after a call: it runs another program, or goes on where a signal interrupted it.
-fn has_left(is_of_32_bits: bool, call: i64, result: i64) -> bool {
-    let machine = if is_of_32_bits { "i686" } else { ARCH };
-    match system_calls::name(machine, call) {
+fn has_left(call: i64, result: i64) -> bool {
+    match system_calls::name(ARCH, call) {
         Some("execve" | "execveat") => result == 0,
         Some("rt_sigreturn" | "sigreturn") => true,
         _ => false,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Derivation, Derived, PairSplitter,
+    compat::CompatCalls,
     outlet::{Held, Outlet},
 };
 use crate::event::{Context, Deliver, EventType, Flow, Sink, Stats, Stop};
@@ -45,12 +46,15 @@ struct Started {
     derivation: Box<dyn Derivation>,
     /// Splits the input records, if BPF programs have paired them. The context names the kernel's functions.
     pairs: Option<(PairSplitter, Arc<Context>)>,
+    /// Marks calls of 32-bit programs in samples that the kernel has written.
+    compat: Option<CompatCalls>,
 }
 
 impl Started {
     /// Passes an input sample to the derivation.
     #[inline]
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        let record = self.compat.as_mut().map_or(record, |compat| compat.marked(input, record));
         match &mut self.pairs {
             None => self.derivation.sample(input, record, emit),
             Some((pairs, context)) => {
@@ -109,6 +113,9 @@ impl<'a> DerivingSink<'a> {
             Some(((event, derived.start(event, types, stats, context)?), derived.inputs.clone()))
         });
         let mut sink = Self::with_derivations(sink, captured, started);
+        for Started { event, compat, .. } in &mut sink.derivations.0 {
+            *compat = derived.get(*event - captured).and_then(|derived| CompatCalls::of(derived, types, context));
+        }
         sink.count_in(stats);
         sink.keep_missing();
         sink
@@ -140,7 +147,7 @@ impl<'a> DerivingSink<'a> {
                 feeds[event] = Some(Feed { derivation, input });
             }
             let (event, derivation) = started;
-            derivations.push(Started { event, derivation, pairs: None });
+            derivations.push(Started { event, derivation, pairs: None, compat: None });
         }
         let outlet = Outlet { left: u64::MAX, first: captured, counts: Vec::new() };
         Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), outlet }
@@ -169,7 +176,7 @@ impl<'a> DerivingSink<'a> {
     ) -> Self {
         for (event, splitter) in pairs {
             if let Some(started) = self.derivations.0.iter_mut().find(|started| started.event == event) {
-                started.pairs = Some((splitter, context.clone()));
+                (started.pairs, started.compat) = (Some((splitter, context.clone())), None);
             }
         }
         self

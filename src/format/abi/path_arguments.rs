@@ -100,10 +100,12 @@ const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
         "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "quotactl_fd", "read", "readahead", "readv",
         "recvfrom", "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setns", "setsockopt", "shutdown", "sync_file_range",
         "syncfs", "vmsplice", "write", "writev",
+        // Of 32-bit programs.
+        "_llseek", "fchown32", "fcntl64", "fstat64", "fstatfs64", "ftruncate64",
     ]),
     (&[(0, "dfd")], &[
-        "faccessat", "faccessat2", "fchmodat", "fchmodat2", "fchownat", "file_getattr", "file_setattr", "fspick", "futimesat",
-        "getxattrat", "listxattrat", "mkdirat", "mknodat", "mount_setattr", "name_to_handle_at", "newfstatat", "open_tree",
+        "faccessat", "faccessat2", "fchmodat", "fchmodat2", "fchownat", "file_getattr", "file_setattr", "fspick", "fstatat64",
+        "futimesat", "getxattrat", "listxattrat", "mkdirat", "mknodat", "mount_setattr", "name_to_handle_at", "newfstatat", "open_tree",
         "open_tree_attr", "openat", "openat2", "readlinkat", "removexattrat", "setxattrat", "statx", "unlinkat", "utimensat",
     ]),
     (&[(0, "oldfd")], &["dup2", "dup3"]),
@@ -112,7 +114,7 @@ const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
     (&[(0, "epfd"), (2, "fd")], &["epoll_ctl"]),
     (&[(0, "fd_in"), (2, "fd_out")], &["copy_file_range", "splice"]),
     (&[(0, "fdin"), (1, "fdout")], &["tee"]),
-    (&[(0, "out_fd"), (1, "in_fd")], &["sendfile"]),
+    (&[(0, "out_fd"), (1, "in_fd")], &["sendfile", "sendfile64"]),
     (&[(0, "olddfd"), (2, "newdfd")], &["linkat", "renameat", "renameat2"]),
     (&[(0, "from_dfd"), (2, "to_dfd")], &["move_mount"]),
     (&[(1, "newdfd")], &["symlinkat"]),
@@ -123,7 +125,7 @@ const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
     (&[(0, "pidfd")], &["pidfd_getfd", "pidfd_send_signal", "process_madvise", "process_mrelease"]),
     (&[(0, "ruleset_fd")], &["landlock_add_rule", "landlock_restrict_self"]),
     (&[(0, "ufd")], &["signalfd", "signalfd4", "timerfd_gettime", "timerfd_settime"]),
-    (&[(4, "fd")], &["mmap"]),
+    (&[(4, "fd")], &["mmap", "mmap2"]),
 ];
 
 #[cfg(test)]

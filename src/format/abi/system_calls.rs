@@ -1,10 +1,20 @@
 //! Names and numbers of system calls, for each architecture that a recording may come from, and names of errors.
+//!
+//! The kernel of x86-64 also runs 32-bit programs, whose calls have the numbers of i386. In samples, nothing but the registers
+//! tells them from the calls of 64-bit programs. So these calls are marked as soon as they are recognized: [`COMPAT`] is added to
+//! their numbers. The kernel calls them compat.
+
+/// What is added to the numbers of compat calls of x86-64. All calls of 64-bit programs have smaller numbers.
+pub const COMPAT: i64 = 2048;
+/// The first number that no compat call has.
+const COMPAT_END: i64 = 2 * COMPAT;
 
 macro_rules! architectures {
     ($($module:ident: $($machine:literal)|+;)+) => {
         /// Returns the name of a system call. `machine` is the name of an architecture, as in `uname -m` or in the Rust
         /// compiler.
         pub fn name(machine: &str, number: i64) -> Option<&'static str> {
+            let (machine, number) = table(machine, number);
             let number = usize::try_from(number).ok()?;
             match machine {
                 $($($machine)|+ => syscalls::$module::Sysno::new(number).map(|call| call.name()),)+
@@ -35,6 +45,22 @@ macro_rules! architectures {
             names
         }
     };
+}
+
+/// Returns whether the number is that of a marked compat call.
+pub fn is_compat(machine: &str, number: i64) -> bool {
+    matches!(machine, "x86_64" | "amd64") && (COMPAT..COMPAT_END).contains(&number)
+}
+
+/// Returns the architecture whose table has the number of a call, and the number in this table.
+fn table(machine: &str, number: i64) -> (&str, i64) {
+    if is_compat(machine, number) { ("i686", number - COMPAT) } else { (machine, number) }
+}
+
+/// Returns the numbers of a system call: that of 64-bit programs, and that of marked compat calls.
+pub fn numbers(machine: &str, name: &str) -> impl Iterator<Item = i64> + use<> {
+    let compat = number("i686", name).map(|number| number + COMPAT).filter(|&number| is_compat(machine, number));
+    number(machine, name).into_iter().chain(compat)
 }
 
 /// A number above the numbers of all system calls. MIPS has the largest numbers: a range of a thousand for each ABI.
@@ -121,6 +147,11 @@ mod tests {
             assert_eq!(name(machine, openat), Some("openat"), "{machine}");
         }
         assert_eq!((name("x86_64", -1), name("x86_64", 99_999), name("vax", 1)), (None, None, None));
+        let compat = ["open", "waitpid", "openat", "preadv"].map(|name| numbers("x86_64", name).collect::<Vec<_>>());
+        assert_eq!(compat, [vec![2, 2053], vec![2055], vec![257, 2343], vec![295, 2381]]);
+        assert_eq!([2053, 2343].map(|number| name("x86_64", number)), [Some("open"), Some("openat")]);
+        assert_eq!([2047, 4095, 4101].map(|number| name("x86_64", number)), [None; 3]);
+        assert_eq!(numbers("aarch64", "openat").collect::<Vec<_>>(), [56]);
         assert_eq!((number("x86_64", "no such call"), number("vax", "read")), (None, None));
     }
 }

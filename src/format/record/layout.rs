@@ -168,6 +168,13 @@ impl SampleLayout {
         raw.get(4..)?.get(..size)
     }
 
+    /// Returns the offset of the raw data in a record.
+    #[inline]
+    pub fn raw_at(&self, record: &[u8]) -> Option<usize> {
+        let raw = self.raw(record)?;
+        Some(raw.as_ptr().addr() - record.as_ptr().addr())
+    }
+
     /// Returns the offset after the last member of fixed size.
     #[inline]
     pub fn fixed_end(&self) -> usize {

@@ -5,6 +5,7 @@ use perf_prof_format::abi::{
     bpf::BPF_FUNC_MAP_LOOKUP_ELEM,
     path_arguments::{descriptor_arguments, name_arguments},
     string_arguments::string_arguments,
+    system_calls,
 };
 
 use crate::{
@@ -13,8 +14,8 @@ use crate::{
     select::SCRATCH,
 };
 
-/// The limit for numbers of system calls. All calls with such arguments have smaller numbers.
-pub const MOST_CALLS: u32 = 1024;
+/// The limit for numbers of system calls, with those of marked compat calls. All calls with such arguments have smaller numbers.
+pub const MOST_CALLS: u32 = 1024 + system_calls::COMPAT as u32;
 
 /// The register with the bits of the call. In this register, the bits replace the ids of the task. The lowest bits stand
 /// for arguments that are strings.

@@ -202,6 +202,9 @@ impl Writer<'_> {
             test.jump(&mut code, Outcome::Fails, done);
         }
         selection.own.jump(&mut code, own);
+        if self.at == Hook::SystemCalls {
+            SystemCall::of_input(of.input).mark_compat(&mut code);
+        }
         code.call(BPF_FUNC_KTIME_GET_NS);
         code.store(Size::Double, stack(NOW), Register::R0);
         if let Some(switch) = of.switch {

@@ -16,6 +16,9 @@ const RECORD: Place = Place { base: Register::Frame, offset: -512 };
 /// The offsets of the fields. Both records contain `id`; that of `sys_exit` also contains `ret`.
 const ID: i16 = 8;
 const RET: i16 = 16;
+/// Where programs put the address of `struct pt_regs` at the entry, and from there on `orig_ax`, `ip` and `cs` at the return.
+const REGISTERS: i16 = 24;
+const CS: i16 = 40;
 /// The offset of `orig_ax`, the number of the call, in `struct pt_regs` of x86-64.
 const ORIG_AX: i32 = 120;
 
@@ -38,36 +41,52 @@ impl Registers {
     /// Returns the place of an argument, from 0 to 5. `registers` is the place of the registers.
     pub fn argument(registers: Place, argument: usize) -> Place {
         let at = Registers::ARGUMENTS.get(argument).copied().unwrap_or(Registers::CS);
+        Registers::place(registers, at)
+    }
+
+    fn place(registers: Place, at: i16) -> Place {
         Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers }
     }
 
-    /// Writes code that jumps to `to` if a 32-bit program made the call.
-    pub fn jump_if_of_32_bits(code: &mut Code, registers: Place, to: Label) {
-        code.load(
-            Size::Half,
-            Register::R1,
-            Place { offset: registers.offset + Registers::CS - Registers::FIRST as i16, ..registers },
-        );
-        code.jump_if(Condition::Equal, Register::R1, Registers::USER32_CS, to);
+    /// Writes code that jumps to `to` unless a 32-bit program made the call. `cs` is the place of this register.
+    fn jump_unless_compat(code: &mut Code, cs: Place, to: Label) {
+        code.load(Size::Half, Register::R1, cs);
+        code.jump_if(Condition::NotEqual, Register::R1, Registers::USER32_CS, to);
     }
 
-    /// Writes code that copies the arguments of a call from the registers, as `syscall_get_arguments()` does.
-    pub fn write_arguments(code: &mut Code, registers: Place, to: Place) {
-        let (is_of_32_bits, done) = (code.label(), code.label());
-        let register = |at: i16| Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers };
-        Registers::jump_if_of_32_bits(code, registers, is_of_32_bits);
-        for (argument, at) in Registers::ARGUMENTS.into_iter().enumerate() {
-            code.load(Size::Double, Register::R1, register(at));
-            code.store(Size::Double, to.after(8 * argument), Register::R1);
-        }
-        code.jump(done);
-        code.here(is_of_32_bits);
-        for (argument, at) in Registers::OF_32_BITS.into_iter().enumerate() {
-            code.load(Size::Word, Register::R1, register(at));
-            code.store(Size::Double, to.after(8 * argument), Register::R1);
+    /// Writes code for a call of a 32-bit program: it marks the number of the call, and moves the arguments to the registers
+    /// that 64-bit programs use for them.
+    pub fn mark_compat(code: &mut Code, registers: Place) {
+        // Arguments 3 and 4 come first: they are in registers that arguments 0 and 1 overwrite.
+        const ORDER: [usize; 6] = [3, 4, 0, 1, 2, 5];
+        let done = code.label();
+        Registers::jump_unless_compat(code, Registers::place(registers, Registers::CS), done);
+        mark_number(code);
+        for argument in ORDER {
+            let [from, to] = [Registers::OF_32_BITS, Registers::ARGUMENTS].map(|of| of[argument]);
+            code.load(Size::Word, Register::R1, Registers::place(registers, from));
+            code.store(Size::Double, Registers::place(registers, to), Register::R1);
         }
         code.here(done);
     }
+
+    /// Writes code that copies the arguments of a call from the registers.
+    pub fn write_arguments(code: &mut Code, registers: Place, to: Place) {
+        for (argument, at) in Registers::ARGUMENTS.into_iter().enumerate() {
+            code.load(Size::Double, Register::R1, Registers::place(registers, at));
+            code.store(Size::Double, to.after(8 * argument), Register::R1);
+        }
+    }
+}
+
+/// Writes code that adds [`system_calls::COMPAT`] to the call's number, unless it is negative, as for restored returns.
+fn mark_number(code: &mut Code) {
+    let done = code.label();
+    code.load(Size::Double, Register::R1, SystemCall::id());
+    code.jump_if(Condition::GreaterOrEqual, Register::R1, system_calls::COMPAT as i32, done);
+    code.operate(Operation::Add, Register::R1, system_calls::COMPAT as i32);
+    code.store(Size::Double, SystemCall::id(), Register::R1);
+    code.here(done);
 }
 
 /// The raw tracepoint to which a program is attached.
@@ -100,23 +119,41 @@ impl SystemCall {
             SystemCall::Enter => {
                 code.load(Size::Double, Register::R1, CONTEXT.at(8));
                 code.store(Size::Double, id, Register::R1);
+                code.load(Size::Double, Register::R1, CONTEXT.at(0));
+                code.store(Size::Double, RECORD.after(REGISTERS as usize), Register::R1);
             }
             SystemCall::Exit => {
                 code.load(Size::Double, Register::R1, CONTEXT.at(8));
                 code.store(Size::Double, RECORD.after(RET as usize), Register::R1);
-                code.address(Register::R1, id);
-                code.copy(Register::R2, 8);
+                code.address(Register::R1, RECORD.after(REGISTERS as usize));
+                code.copy(Register::R2, 24);
                 code.load(Size::Double, Register::R3, CONTEXT.at(0));
                 code.operate(Operation::Add, Register::R3, ORIG_AX);
                 code.call(BPF_FUNC_PROBE_READ_KERNEL);
                 // As in the kernel: take the lower half, and extend its sign.
-                code.load(Size::Double, Register::R1, id);
+                code.load(Size::Double, Register::R1, RECORD.after(REGISTERS as usize));
                 code.operate(Operation::ShiftLeft, Register::R1, 32);
                 code.operate(Operation::ShiftRightSigned, Register::R1, 32);
                 code.store(Size::Double, id, Register::R1);
             }
         }
         code.address(CONTEXT, RECORD);
+    }
+
+    /// Writes code that marks the number of a call of a 32-bit program. Tests that the kernel's filters also make come before
+    /// it: they see the numbers of the kernel.
+    pub(super) fn mark_compat(self, code: &mut Code) {
+        let (done, cs) = (code.label(), RECORD.after(CS as usize));
+        if self == SystemCall::Enter {
+            code.address(Register::R1, cs);
+            code.copy(Register::R2, 8);
+            code.load(Size::Double, Register::R3, RECORD.after(REGISTERS as usize));
+            code.operate(Operation::Add, Register::R3, i32::from(Registers::CS));
+            code.call(BPF_FUNC_PROBE_READ_KERNEL);
+        }
+        Registers::jump_unless_compat(code, cs, done);
+        mark_number(code);
+        code.here(done);
     }
 
     /// Returns the place of the call's number.
@@ -133,8 +170,7 @@ impl SystemCall {
     /// calls were kept, they would fill the hash of open spans.
     pub(super) fn jump_if_never_returns(code: &mut Code, to: Label) {
         for name in ["exit", "exit_group"] {
-            let number = system_calls::number(std::env::consts::ARCH, name);
-            if let Some(number) = number.and_then(|number| u64::try_from(number).ok()) {
+            for number in system_calls::numbers(std::env::consts::ARCH, name).map(i64::cast_unsigned) {
                 code.load(Size::Double, Register::R1, RECORD.after(ID as usize));
                 code.jump_if_number(Condition::Equal, Register::R1, (number, Register::R2), to);
             }

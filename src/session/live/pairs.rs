@@ -25,7 +25,7 @@ use super::{
     in_kernel::check_event,
     kernel_target::{self, KernelTarget, Reason},
     requests,
-    select::Selected,
+    select::{Selected, is_of_calls},
     sharing::union_of_chains,
 };
 use crate::{
@@ -73,17 +73,21 @@ impl UnopenedEvents<'_> {
     /// are attached before the events are opened.
     pub fn prepare_pairs(&self, selected: &mut [Selected]) -> Result<PreparedPairs> {
         let mut prepared = PreparedPairs::default();
-        if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {
+        if self.plan.capture.in_kernel == InKernel::Never
+            || !self.derived.iter().any(|derived| is_of_calls(derived.span.spec()))
+        {
             return Ok(prepared);
         }
-        let (before, asked) = (selected.to_vec(), requests::requests(&self.plan.capture, selected)?);
+        let before = selected.to_vec();
         // Samples that a program writes have fewer members.
-        let mut of_calls = self.derived.iter().filter(|derived| is_of_calls(derived));
+        let mut of_calls = self.derived.iter().filter(|derived| is_of_calls(derived.span.spec()));
+        of_calls.clone().flat_map(|derived| &derived.inputs).for_each(|&input| selected[input].leave_out_abi());
+        let asked = requests::requests(&self.plan.capture, selected)?;
         of_calls.try_for_each(|derived| write_as_pairs(selected, &derived.inputs, &asked))?;
         let requests = requests::requests(&self.plan.capture, selected)?;
         let layouts = Capture::layouts(&requests);
         let types = event_types(&selected[..self.received], self.derived, |event| layouts[event])?;
-        for (at, derived) in self.derived.iter().enumerate().filter(|(_, derived)| is_of_calls(derived)) {
+        for (at, derived) in self.derived.iter().enumerate().filter(|(_, derived)| is_of_calls(derived.span.spec())) {
             let event = self.received + at;
             let events = (&types[..], &requests[..], &*selected, &asked[..]);
             match self.prepared(derived, event, events, &mut prepared.selected) {
@@ -255,9 +259,4 @@ fn pair_chain(chain: Option<Callchain>, in_kernel: Vec<u64>) -> PairChain {
         kernel: if kernel == Frames::Sampled { in_kernel } else { Vec::new() },
         program: if user == Frames::Sampled { ProgramFrames::Present } else { ProgramFrames::LeftOut },
     }
-}
-
-/// Returns whether a span is made of the tracepoints of all system calls.
-fn is_of_calls(derived: &Derived) -> bool {
-    derived.span.spec().name == "syscall" && derived.span.spec().is_source()
 }

@@ -9,7 +9,7 @@ use perf_prof_events::{
     event::{EventType, Format, InterpreterFrameUse, OtherFormat, RawData},
 };
 use perf_prof_format::{
-    abi::PERF_TYPE_SOFTWARE,
+    abi::{PERF_SAMPLE_REGS_USER, PERF_TYPE_SOFTWARE},
     record::SampleLayout,
     spec::{
         Attrs, EventKind, EventSpec, Grouping, NamedEvent, Probe, SpanSpec, Stack, did_you_mean, handler_name, is_glob,
@@ -104,6 +104,23 @@ impl Selected {
             Err(error) => bail!("{}: {error}", self.spec.selector),
         }
         Ok(())
+    }
+
+    /// Makes the samples tell calls of 32-bit programs from those of 64-bit programs. The kernel tells it with the registers of
+    /// user space, so one register is sampled.
+    fn tell_abi(&mut self) {
+        if cfg!(target_arch = "x86_64") {
+            let samples = &mut self.request.samples;
+            samples.sample_type |= PERF_SAMPLE_REGS_USER;
+            samples.regs_user |= 1;
+        }
+    }
+
+    /// Leaves out what [`Selected::tell_abi`] added, because a BPF program tells it.
+    pub(super) fn leave_out_abi(&mut self) {
+        let samples = &mut self.request.samples;
+        samples.sample_type &= !PERF_SAMPLE_REGS_USER;
+        samples.regs_user = 0;
     }
 
     pub(super) fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
@@ -299,6 +316,9 @@ impl Selection {
             if has_chain && plan.callchain.user.is_none() {
                 self.events[before..].iter_mut().for_each(|event| event.stacks.user = Some(Frames::Sampled));
             }
+            if is_of_calls(span) {
+                self.events[before..].iter_mut().for_each(Selected::tell_abi);
+            }
             of_inputs.resize(self.events.len() - first, own);
         }
         let inputs: Vec<_> = self.events[first..].iter().map(|event| event.format.clone()).zip(of_inputs).collect();
@@ -306,6 +326,11 @@ impl Selection {
         self.derived.push(Derived { span: Arc::new(made), inputs: (first..self.events.len()).collect() });
         Ok(())
     }
+}
+
+/// Returns whether a span is made of the tracepoints of all system calls.
+pub(super) fn is_of_calls(span: &SpanSpec) -> bool {
+    span.is_source() && span.name == "syscall"
 }
 
 /// Returns whether the event is a software event that counts occurrences. When such an occurrence happens, the kernel

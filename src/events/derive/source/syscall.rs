@@ -1,6 +1,6 @@
 //! `syscall`: system calls, from their entry to their return.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, env::consts::ARCH};
 
 use perf_prof_format::{
     abi::{
@@ -8,7 +8,7 @@ use perf_prof_format::{
         string_arguments::{self, string_arguments},
         system_calls,
     },
-    spec::{SpanOption, is_glob},
+    spec::{SpanOption, glob_matches, is_glob},
     tracefs::{CURRENT_FOLDER, ROOT_FOLDER, string_of_argument},
     value,
 };
@@ -16,18 +16,26 @@ use perf_prof_format::{
 use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, UnseenBegin, texts};
 use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
-/// The number of the system call rt_sigreturn(). This call restores the registers of the code that a signal interrupted. So
+/// The numbers of the system call rt_sigreturn(), and of sigreturn() of 32-bit programs. This call restores the registers of the code that a signal interrupted. So
 /// its return has the number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c) and no result.
 #[cfg(target_arch = "x86_64")]
-const RT_SIGRETURN: i64 = 15;
+const RESTORES: &[i64] = &[15, 2167, 2221];
 #[cfg(not(target_arch = "x86_64"))]
-const RT_SIGRETURN: i64 = 139;
+const RESTORES: &[i64] = &[139];
 
-/// The key of a return. A return with the number -1 is that of a rt_sigreturn(), and ends the thread's open rt_sigreturn().
+/// The key of a return. A return with the number -1 is that of a rt_sigreturn(), and ends the thread's open rt_sigreturn(), or
+/// sigreturn() or rt_sigreturn() of a 32-bit program.
 #[cfg(target_arch = "x86_64")]
-const RESTORED: &str = "_tid+id|_tid+15";
+const RESTORED: &str = "_tid+id|_tid+15|_tid+2167|_tid+2221";
 #[cfg(not(target_arch = "x86_64"))]
 const RESTORED: &str = "_tid+id|_tid+139";
+
+/// The keys of returns with the numbers of execve(), of 64-bit and of 32-bit programs. When a thread runs a new program, the kernel
+/// gives its call the number that execve() has in programs of the new kind (`set_personality_64bit()` and
+/// `__set_personality_ia32()` in arch/x86/kernel/process_64.c). So the call may have been that of the other kind, or execveat().
+const EXECUTED: [&str; 2] = ["_tid+id|_tid+2059|_tid+322|_tid+2406", "_tid+id|_tid+59|_tid+322|_tid+2406"];
+/// The numbers of these returns before compat calls are marked.
+const EXECUTES: [i64; 2] = [59, 11];
 
 /// The usual errors of calls that seccomp refuses: EPERM, EACCES and ENOSYS.
 const REFUSED: [i64; 3] = [1, 13, 38];
@@ -39,7 +47,9 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     example: "syscall/name=openat|read, min=10ms, failed/",
     rules: &[
         Rule::begin("raw_syscalls:sys_enter", "_tid+id"),
-        Rule::end("raw_syscalls:sys_exit", "_tid+id").when("id != -1"),
+        Rule::end("raw_syscalls:sys_exit", "_tid+id").when("id != -1 && id != 59 && id != 2059"),
+        Rule::end("raw_syscalls:sys_exit", EXECUTED[0]).when("id == 59"),
+        Rule::end("raw_syscalls:sys_exit", EXECUTED[1]).when("id == 2059"),
         Rule::end("raw_syscalls:sys_exit", RESTORED).when("id == -1"),
     ],
     task: SpanTask::OfEnd,
@@ -65,7 +75,12 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         )
         .one_of(|| texts(system_calls::names()), "sys_")
         .is(SpanOrigin::Key(1)),
-        Field::int("nr", "number of the call", |span| span.key(1)).is(SpanOrigin::Key(1)),
+        Field::int(
+            "nr",
+            "number of the call; 2048 is added for calls of 32-bit programs, whose numbers differ",
+            |span| span.key(1),
+        )
+        .is(SpanOrigin::Key(1)),
         Field::words("args", "its six arguments, as numbers", |span| span.begin().bytes("args")),
         Field::int("ret", "the value that it returned", |span| span.last().int("ret")).is(SpanOrigin::End("ret")),
         Field::text_of_number("errno", "name of the error; empty if there was none", errno, |_, errno| match errno {
@@ -173,7 +188,7 @@ fn text<'a>(span: &SpanView<'a>, argument: usize) -> Option<&'a [u8]> {
 /// the interrupted code.
 fn errno(span: &SpanView<'_>) -> i64 {
     let ret = span.last().int("ret");
-    if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
+    if (-4095..0).contains(&ret) && !RESTORES.contains(&span.key(1)) { -ret } else { 0 }
 }
 
 /// Returns what a return says about the entry of its call. A new task returns from the call that made it, and a new program
@@ -185,7 +200,7 @@ fn unseen_begin(span: &SpanView<'_>) -> UnseenBegin {
     let (number, ret) = (span.key(1), span.last().int("ret"));
     let is_known = || number != -1 && system_calls::number(span.machine(), "execve").is_some();
     match system_calls::name(span.machine(), number) {
-        Some("execve" | "execveat" | "rt_sigreturn") => UnseenBegin::NotReported,
+        Some("execve" | "execveat" | "rt_sigreturn" | "sigreturn") => UnseenBegin::NotReported,
         Some("clone" | "clone3" | "fork" | "vfork") if ret == 0 => UnseenBegin::NotReported,
         None if !is_known() => UnseenBegin::NotReported,
         _ if REFUSED.contains(&ret.wrapping_neg()) => UnseenBegin::ReportedUnlessRefused,
@@ -194,15 +209,40 @@ fn unseen_begin(span: &SpanView<'_>) -> UnseenBegin {
     }
 }
 
+/// The largest number of calls that a filter of the kernel names. With more, it would cost more than it saves.
+const MOST_NAMED: usize = 32;
+
 /// Returns a filter for the calls that the option `name=` selects. The filter contains the call numbers of this machine, so
-/// it is for live events only.
+/// it is for live events only. It sees the numbers of the kernel, in which compat calls are not marked yet. So it also selects a
+/// few other calls.
 fn narrow(options: &[SpanOption]) -> Option<String> {
     let names = &options.iter().find(|option| option.name == "name")?.values;
-    let number = |name: &String| system_calls::number(std::env::consts::ARCH, name).filter(|_| !is_glob(name));
-    let mut numbers: Vec<i64> = names.iter().map(number).collect::<Option<_>>()?;
-    if numbers.contains(&RT_SIGRETURN) {
-        numbers.push(-1);
+    let mut numbers: Vec<i64> = Vec::new();
+    for name in names {
+        let of_name = numbers_of(name);
+        if of_name.is_empty() {
+            return None;
+        }
+        numbers.extend(of_name.iter().map(|number| number % system_calls::COMPAT));
+        if of_name.iter().any(|number| RESTORES.contains(number)) {
+            numbers.push(-1);
+        }
+        let executes = |number: &i64| matches!(system_calls::name(ARCH, *number), Some("execve" | "execveat"));
+        if cfg!(target_arch = "x86_64") && of_name.iter().any(executes) {
+            numbers.extend(EXECUTES);
+        }
     }
+    numbers.sort_unstable();
+    numbers.dedup();
     let filters: Vec<String> = numbers.iter().map(|nr| format!("id == {nr}")).collect();
-    (!filters.is_empty()).then(|| filters.join(" || "))
+    (1..=MOST_NAMED).contains(&filters.len()).then(|| filters.join(" || "))
+}
+
+/// Returns the numbers of the calls with this name, or of those that match this pattern.
+fn numbers_of(name: &str) -> Vec<i64> {
+    if !is_glob(name) {
+        return system_calls::numbers(ARCH, name).collect();
+    }
+    let matches = |number: &i64| system_calls::name(ARCH, *number).is_some_and(|call| glob_matches(name, call));
+    (0..2 * system_calls::COMPAT).filter(matches).collect()
 }

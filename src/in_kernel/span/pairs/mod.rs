@@ -154,12 +154,13 @@ impl Writer<'_> {
     fn begin(&self) -> Code {
         self.program(SystemCall::Enter, |code, done| {
             count_in(code, SpanCounters::OPENED);
-            SystemCall::jump_if_never_returns(code, done);
             code.address(Register::R1, kept(REGISTERS));
             code.copy(Register::R2, Registers::BYTES as i32);
             code.load(Size::Double, Register::R3, RAW.at(0));
             code.operate(Operation::Add, Register::R3, Registers::FIRST);
             code.call(BPF_FUNC_PROBE_READ_KERNEL);
+            Registers::mark_compat(code, kept(REGISTERS));
+            SystemCall::jump_if_never_returns(code, done);
             code.load(Size::Double, Register::R1, SystemCall::id());
             code.store(Size::Double, kept(ID), Register::R1);
             if let Some(strings) = self.strings {
@@ -176,15 +177,20 @@ impl Writer<'_> {
     /// Returns the program for the ends of calls.
     fn end(&self) -> Code {
         self.program(SystemCall::Exit, |code, done| {
-            let (no_begin, is_its_end) = (code.label(), code.label());
+            let (no_begin, is_other, is_its_end) = (code.label(), code.label(), code.label());
             look_up(code, OPEN_KEY);
             code.jump_if(Condition::Equal, Register::R0, 0, no_begin);
             code.copy(BEGIN, Register::R0);
             // Only the end of this call ends the open call: the numbers of both must be equal.
+            SystemCall::Exit.mark_compat(code);
             code.load(Size::Double, Register::R1, BEGIN.at(ID));
             code.store(Size::Double, call_number(), Register::R1);
             code.load(Size::Double, Register::R2, SystemCall::id());
             code.jump_if(Condition::Equal, Register::R1, Register::R2, is_its_end);
+            jump_unless_executed(code, is_other);
+            code.store(Size::Double, SystemCall::id(), Register::R1);
+            code.jump(is_its_end);
+            code.here(is_other);
             jump_unless_restored(code, no_begin);
             code.here(is_its_end);
             self.ended(code, done);
@@ -291,11 +297,6 @@ impl Writer<'_> {
             code.load(Size::Double, Register::R1, from);
             code.store(Size::Double, record(to), Register::R1);
         }
-        let is_of_32_bits = code.label();
-        code.store_number(Size::Word, record(PairLayout::IS_OF_32_BITS), 1);
-        Registers::jump_if_of_32_bits(code, kept(REGISTERS), is_of_32_bits);
-        code.store_number(Size::Word, record(PairLayout::IS_OF_32_BITS), 0);
-        code.here(is_of_32_bits);
         Registers::write_arguments(code, kept(REGISTERS), record(PairLayout::BEGIN + PairLayout::ARGUMENTS));
     }
 }
@@ -354,10 +355,10 @@ fn take_out(code: &mut Code) {
     code.call(BPF_FUNC_MAP_DELETE_ELEM);
 }
 
-/// Returns the number of rt_sigreturn().
-fn restores() -> i32 {
-    let number = system_calls::number(std::env::consts::ARCH, "rt_sigreturn").and_then(|nr| i32::try_from(nr).ok());
-    number.unwrap_or(i32::MAX)
+/// Returns the numbers of the calls that return where a signal interrupted the thread.
+fn restores() -> impl Iterator<Item = i32> {
+    let numbers = |name| system_calls::numbers(std::env::consts::ARCH, name);
+    ["rt_sigreturn", "sigreturn"].into_iter().flat_map(numbers).filter_map(|number| i32::try_from(number).ok())
 }
 
 /// Writes code that puts the error number of the call on the stack; 0 if the call did not fail. The result of rt_sigreturn()
@@ -367,7 +368,7 @@ fn write_error(code: &mut Code, to: Place) {
     let done = code.label();
     code.store_number(Size::Double, to, 0);
     code.load(Size::Double, Register::R1, call_number());
-    code.jump_if(Condition::Equal, Register::R1, restores(), done);
+    restores().for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, done));
     code.load(Size::Double, Register::R1, SystemCall::result());
     code.copy(Register::R2, 0);
     code.operate(Operation::Subtract, Register::R2, Register::R1);
@@ -376,12 +377,33 @@ fn write_error(code: &mut Code, to: Place) {
     code.here(done);
 }
 
-/// Writes code that jumps to `to` unless this is the end of rt_sigreturn(), whose number is -1. `R1` contains the number of
-/// the open call.
+/// Writes code that jumps to `to` unless the open call, whose number is in `R1`, has run a new program. Then the end has the
+/// number of execve() in programs of the new kind. `R2` contains the number of the end.
+fn jump_unless_executed(code: &mut Code, to: Label) {
+    let (is_execve, executed) = (code.label(), code.label());
+    let numbers = |name| {
+        let numbers = system_calls::numbers(std::env::consts::ARCH, name);
+        numbers.filter_map(|number| i32::try_from(number).ok())
+    };
+    numbers("execve").for_each(|number| code.jump_if(Condition::Equal, Register::R2, number, is_execve));
+    code.jump(to);
+    code.here(is_execve);
+    let both = numbers("execve").chain(numbers("execveat"));
+    both.for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, executed));
+    code.jump(to);
+    code.here(executed);
+}
+
+/// Writes code that jumps to `to` unless this is the end of a call like rt_sigreturn(), whose number is -1. `R2` contains the
+/// number of the end.
 fn jump_unless_restored(code: &mut Code, to: Label) {
-    code.jump_if(Condition::NotEqual, Register::R1, restores(), to);
+    let restores_it = code.label();
     code.copy(Register::R1, -1);
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
+    code.load(Size::Double, Register::R1, call_number());
+    restores().for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, restores_it));
+    code.jump(to);
+    code.here(restores_it);
 }
 
 /// Writes code that writes the record to the ring of the CPU. `R0` gets 0 or the error number.

@@ -103,8 +103,6 @@ impl<'a> Strings<'a> {
         for slot in 0..SLOTS {
             code.store_number(Size::Double, kept_file(slot), 0);
         }
-        // In 32-bit programs, these numbers stand for other calls.
-        Registers::jump_if_of_32_bits(code, kept(REGISTERS), done);
         look_up_paths(code, done);
         look_up_call(code, PairLayout::ID);
         jump_unless(code, FILES, done);
@@ -130,7 +128,7 @@ impl<'a> Strings<'a> {
     fn make_paths(&self, code: &mut Code, types: &PathTypes) {
         let (is_open, absent, done) = (code.label(), code.label(), code.label());
         code.load(Size::Double, Register::R1, call_number());
-        code.jump_if(Condition::NotEqual, Register::R1, closes(), is_open);
+        jump_unless_closes(code, is_open);
         look_up_paths(code, absent);
         forget_paths(code);
         look_up_name(code);
@@ -182,7 +180,7 @@ impl<'a> Strings<'a> {
         let (is_kept, done) = (code.label(), code.label());
         jump_if_runs(code, is_kept);
         if self.types.is_some() {
-            code.jump_if(Condition::Equal, Register::R1, closes(), is_kept);
+            closes().for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, is_kept));
         }
         code.jump(done);
         code.here(is_kept);
@@ -272,7 +270,7 @@ fn kept_file(slot: usize) -> Place {
 /// Writes code that keeps the path of the file descriptor that a call closes. The files of the call were found before.
 fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
     code.load(Size::Double, Register::R1, SystemCall::id());
-    code.jump_if(Condition::NotEqual, Register::R1, closes(), done);
+    jump_unless_closes(code, done);
     code.load(Size::Double, Register::R1, kept_file(0));
     code.jump_if(Condition::Equal, Register::R1, 0, done);
     forget_paths(code);
@@ -297,10 +295,17 @@ fn look_up_name(code: &mut Code) {
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
 }
 
-/// Returns the number of close().
-fn closes() -> i32 {
-    let number = system_calls::number(std::env::consts::ARCH, CLOSES);
-    number.and_then(|number| i32::try_from(number).ok()).unwrap_or(i32::MAX)
+/// Returns the numbers of close().
+fn closes() -> impl Iterator<Item = i32> {
+    system_calls::numbers(std::env::consts::ARCH, CLOSES).filter_map(|number| i32::try_from(number).ok())
+}
+
+/// Writes code that jumps to `to` unless `R1` contains a number of close().
+fn jump_unless_closes(code: &mut Code, to: Label) {
+    let is_close = code.label();
+    closes().for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, is_close));
+    code.jump(to);
+    code.here(is_close);
 }
 
 /// Writes code that removes the name that is kept for the running thread.
@@ -348,8 +353,10 @@ fn jump_if_runs(code: &mut Code, to: Label) {
 
 /// Returns the number of each call that runs a program, and the index of the argument that is the program's name.
 fn runs() -> impl Iterator<Item = (i32, usize)> {
-    RUNS.into_iter().filter_map(|name| {
-        let number = i32::try_from(system_calls::number(std::env::consts::ARCH, name)?).ok()?;
-        Some((number, string_arguments(name).first()?.0))
+    RUNS.into_iter().flat_map(|name| {
+        let argument = string_arguments(name).first().map(|(argument, _)| *argument);
+        let numbers =
+            system_calls::numbers(std::env::consts::ARCH, name).filter_map(|number| i32::try_from(number).ok());
+        numbers.filter_map(move |number| Some((number, argument?)))
     })
 }

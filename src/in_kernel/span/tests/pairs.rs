@@ -4,7 +4,7 @@ use perf_prof_events::derive::{Derivation, PairChain, PairLayout, PairSplitter, 
 use perf_prof_format::{
     abi::{
         PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER,
-        PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+        PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME, system_calls,
     },
     record::SampleLayout,
     tracefs::{ARGUMENTS, Filter, string_of_argument},
@@ -19,8 +19,8 @@ use crate::{
 
 /// The address of the registers of a call in the kernel.
 const REGISTERS: u64 = 0xffff_c900_0000_3f58;
-/// The numbers of the calls. The last one is rt_sigreturn().
-const CALLS: [i64; 5] = [0, 1, 257, 35, 15];
+/// The numbers of the calls: read(), write(), openat(), nanosleep() and rt_sigreturn(), of 64-bit and of 32-bit programs.
+const CALLS: [[i64; 5]; 2] = [[0, 1, 257, 35, 15], [3, 4, 295, 162, 173]];
 
 /// Prepares a span for programs that write pairs.
 fn prepare_pairs(selector: &str) -> Prepared {
@@ -55,12 +55,14 @@ struct Call {
 }
 
 impl Call {
-    /// Returns the data of the tracepoint.
+    /// Returns the data of the tracepoint, in which the call is marked.
     fn data(&self, prepared: &Prepared) -> Vec<u8> {
         let format = prepared.inputs[usize::from(self.is_end)].format.tracepoint().unwrap();
         let common = u64::from(format.id) | u64::from(self.running.thread) << 32;
         let words = if self.is_end { &self.words[..1] } else { &self.words[..] };
-        [common, self.id as u64].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect()
+        let is_compat = self.is_of_32_bits && self.id >= 0;
+        let number = if is_compat { self.id + system_calls::COMPAT } else { self.id };
+        [common, number as u64].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect()
     }
 
     fn registers(&self) -> Vec<u8> {
@@ -79,25 +81,26 @@ impl Call {
 /// Returns calls of several threads. Some ends are missing.
 fn calls(seed: u64) -> Vec<Call> {
     let chosen = &mut Chosen(seed);
-    let mut open: [Option<i64>; 4] = [None; 4];
+    let mut open: [Option<(bool, i64)>; 4] = [None; 4];
     let mut time = 1_000_000_000;
     let mut next = || {
         let thread = chosen.below(4);
         time += 1 + (chosen.number() >> (40 + chosen.below(24)));
-        let is_of_32_bits = chosen.below(8) == 0;
+        let is_open = open[thread].take().filter(|_| chosen.below(10) != 0);
+        let is_of_32_bits = is_open.map_or_else(|| chosen.below(4) == 0, |(is_of_32_bits, _)| is_of_32_bits);
         let words = std::array::from_fn(|_| chosen.number() >> chosen.below(64) >> if is_of_32_bits { 32 } else { 0 });
         let running = Running { process: 50, thread: 100 + thread as u32, cpu: chosen.below(2) as u32 };
-        let (is_end, id) = match open[thread].take().filter(|_| chosen.below(10) != 0) {
-            Some(15) => (true, -1),
-            Some(id) => (true, id),
-            None => (false, *chosen.one(&CALLS)),
+        let (is_end, id) = match is_open {
+            Some((_, 15 | 173)) => (true, -1),
+            Some((_, id)) => (true, id),
+            None => (false, *chosen.one(&CALLS[usize::from(is_of_32_bits)])),
         };
         // Many calls fail.
         let words = match chosen.below(3) {
             0 if is_end => [-1 - chosen.below(5000) as i64; 6].map(|ret| ret as u64),
             _ => words,
         };
-        open[thread] = (!is_end).then_some(id);
+        open[thread] = (!is_end).then_some((is_of_32_bits, id));
         Call { is_end, id, words, is_of_32_bits, running, time }
     };
     (0..300).map(|_| next()).collect()
@@ -150,7 +153,8 @@ impl Programs {
     fn new(prepared: &Prepared) -> Programs {
         let of_input = |input: usize| prepared.inputs[input].format.tracepoint().unwrap();
         // A live run has this filter for the option `name=`.
-        let filter = prepared.span.spec().options.iter().any(|option| option.name == "name").then_some("id == 257");
+        let filter =
+            prepared.span.spec().options.iter().any(|option| option.name == "name").then_some("id == 257 || id == 295");
         let filters = [0, 1].map(|input| filter.map(|text| Filter::parse(text, of_input(input)).unwrap()));
         let filters = [filters[0].as_ref(), filters[1].as_ref()];
         let (span, kernel_frames) = (&prepared.span, KernelFrames::Noted);
@@ -193,8 +197,8 @@ fn compare_pairs(selector: &str, passes: bool) {
             (Engine::new(&prepared), Engine::new(&prepared), Programs::new(&prepared));
         let mut written = 0;
         for call in calls(seed) {
-            let is_selected =
-                !prepared.span.spec().options.iter().any(|option| option.name == "name") || call.id == 257;
+            let has_name = prepared.span.spec().options.iter().any(|option| option.name == "name");
+            let is_selected = !has_name || [257, 295].contains(&call.id);
             if is_selected {
                 expected.sample(&call);
             }
@@ -245,16 +249,16 @@ fn the_kernels_frames_are_those_of_the_first_call_of_a_64_bit_program() {
         programs.machine.chain.0 = frames.to_vec();
         let raw = programs.run(&Call { is_end, id: 0, words: [result; 6], is_of_32_bits, running, time: 1000 });
         let words: [u64; KernelFrames::ALL_WORDS] = programs.machine.counters();
-        (raw.map(|raw| raw[PairLayout::IS_OF_32_BITS]), KernelFrames::noted(|word| words[word]))
+        (raw.is_some(), KernelFrames::noted(|word| words[word]))
     };
-    assert_eq!(call(false, true, 1, &[1]), (None, [vec![], vec![]]));
-    assert_eq!(call(true, true, 1, &[2]), (Some(1), [vec![], vec![]]));
-    assert_eq!(call(false, false, 0, &[3, 4]), (None, [vec![3, 4], vec![]]));
+    assert_eq!(call(false, true, 1, &[1]), (false, [vec![], vec![]]));
+    assert_eq!(call(true, true, 1, &[2]), (true, [vec![], vec![]]));
+    assert_eq!(call(false, false, 0, &[3, 4]), (false, [vec![3, 4], vec![]]));
     // A new task comes to the end of fork() another way, with the result 0.
-    assert_eq!(call(true, false, 0, &[6, 7]), (Some(0), [vec![3, 4], vec![]]));
+    assert_eq!(call(true, false, 0, &[6, 7]), (true, [vec![3, 4], vec![]]));
     call(false, false, 1, &[3, 4]);
     let many: Vec<u64> = (0..20).collect();
-    assert_eq!(call(true, false, 1, &many), (Some(0), [vec![3, 4], many[..16].to_vec()]));
+    assert_eq!(call(true, false, 1, &many), (true, [vec![3, 4], many[..16].to_vec()]));
     assert_eq!(call(false, false, 1, &[5]).1, [vec![3, 4], many[..16].to_vec()]);
 }
 
@@ -371,7 +375,8 @@ fn chains_of(call: &Call, result: u64, chain: &[u64], most: Option<u16>) -> [Vec
     splitter.split(&record).unwrap().map(|part| {
         assert_eq!(usize::from(u16::from_ne_bytes([part[6], part[7]])), part.len());
         let id = u64::from_ne_bytes(*layout.raw(part).unwrap()[PairLayout::ID..].first_chunk().unwrap());
-        assert_eq!((layout.time(part), id), (Some(call.time), call.id as u64));
+        let number = if call.is_of_32_bits { call.id + system_calls::COMPAT } else { call.id };
+        assert_eq!((layout.time(part), id), (Some(call.time), number as u64));
         let words = layout.callchain(part).unwrap().chunks_exact(8);
         words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
     })

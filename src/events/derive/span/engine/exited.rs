@@ -10,9 +10,10 @@ impl Engine {
     pub(super) fn drop_calls_of_exited(&mut self, tid: i32, time: u64) {
         let Some(definition) = self.span.definition else { return };
         for name in definition.without_return {
-            let Some(number) = system_calls::number(self.context.machine(), name) else { continue };
-            // The call still counts as open, as it does where a program in the kernel pairs the calls.
-            self.close_begun_until(&Key::two(i64::from(tid) as u64, number as u64), time);
+            for number in system_calls::numbers(self.context.machine(), name) {
+                // The call still counts as open, as it does where a program in the kernel pairs the calls.
+                self.close_begun_until(&Key::two(i64::from(tid) as u64, number as u64), time);
+            }
         }
     }
 }
