@@ -10,7 +10,7 @@ usage: opensnoop.py [OPTION of perf-prof python]... [--failed] [--name TEXT] [--
 If a program looks for its files in a wrong place, it has lines with ENOENT. Before a program fails, its last line often
 shows the missing file. EMFILE means a limit (`ulimit -n`), and EACCES a missing permission.
 
-All programs of 64 bits are seen, static ones and those in containers too: the kernel reads the path where the call happens.
+All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens.
 `?` is a path that could not be read, and names of more than 255 bytes end in `...`. Opens by io_uring are not calls: `perf-prof top
 io_uring:io_uring_submit_req --by comm,op_str` counts them. Needs root, or CAP_BPF and CAP_PERFMON.
 
@@ -38,7 +38,7 @@ args = options.parse()
 NAMES = {bits: name for name, bits in sorted(vars(os).items()) if name.startswith("O_") and bits > os.O_ACCMODE}
 FLAGS = sorted(NAMES.items(), key=lambda flag: (-flag[0].bit_count(), flag[0]))
 
-counts: Counter[str] = Counter()  # "relative" -> number of relative paths whose folder is not known
+counts: Counter[str] = Counter()  # "relative" -> relative paths whose folder is not known, "unknown" -> paths not compared
 paths = Paths()
 columns = Columns(
     args.json, time=("TIME", "<12", clock), task=("COMM PID", "<22"), took=("TOOK us", ">9.1f", lambda ns: ns / 1000),
@@ -71,7 +71,10 @@ def syscall(call: Any) -> None:
     if call.name.endswith("chdir"):
         return
     counts["relative"] += folder is not None
-    if args.failed and not call.errno or (args.name or "") not in (path or ""):
+    if args.failed and not call.errno:
+        return
+    if args.name and args.name not in (path or ""):
+        counts["unknown"] += path is None or path.endswith("...")
         return
     # openat2() takes its flags from memory, and creat() takes none.
     at = {"open": 1, "openat": 2}.get(call.name)
@@ -84,4 +87,6 @@ def __exit__() -> None:
     if relative := counts["relative"]:
         compared = ", compared with --name as they are" if args.name else ", shown as they are"
         columns.note(f"relative paths whose folder is not known{compared}: {relative}")
+    if unknown := counts["unknown"]:
+        columns.note(f"opens whose path is not known, or cut, so --name cannot be compared: {unknown}")
     say_missing(columns)

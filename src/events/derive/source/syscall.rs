@@ -116,7 +116,10 @@ pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
         field(format!("{name}_str"), about, ComputeField::UserText(name, descriptor))
     });
     let about = "the absolute path of the file that the call is about; None if it is not known, or if there is none";
-    strings.chain(descriptors).chain([field("path".to_owned(), about, ComputeField::UserText("path", path))])
+    let path = field("path".to_owned(), about, ComputeField::UserText("path", path));
+    let about = "the absolute path of the call's second file name, such as the new one of a rename; None as for path";
+    let second = field("new_path".to_owned(), about, ComputeField::UserText("new_path", new_path));
+    strings.chain(descriptors).chain([path, second])
 }
 
 /// Returns the string to which the argument with this name points.
@@ -145,6 +148,12 @@ fn path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
         Some(name) => path_of_name(span, name),
         None => Some(path_of_descriptor(span, descriptor_arguments(call).first()?.0)?.into()),
     }
+}
+
+/// Returns the path of the second file name of a call, as renames and links have it.
+fn new_path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
+    let call = system_calls::name(span.machine(), span.key(1))?;
+    path_of_name(span, name_arguments(call).nth(1)?)
 }
 
 /// Returns the absolute path of a file name. Nothing is looked up: `..` and symbolic links stay.
