@@ -36,7 +36,8 @@
 //! * keys of spans, open spans, counts of spans: `derive/span/`; records and fields of spans: `event/span/`
 //! * which events of the scheduler are missing: `derive/span/scheduler.rs`; which ends of short spans are missing:
 //!   `derive/span/overdue.rs`, `derive/span/engine/overdue.rs`; which spans lack a begin or an end:
-//!   `derive/span/engine/unpaired.rs`; calls that end with their thread: `derive/span/engine/exited.rs`; which tasks lack
+//!   `derive/span/engine/unpaired.rs`; calls that end with their thread: `derive/span/engine/exited.rs`; which have not
+//!   ended at the end of a run: `derive/span/engine/at_end.rs`; which tasks lack
 //!   spans, and how this is reported: `event/span/incomplete.rs`, `event/shortfall.rs`
 //! * which tasks a wait for a CPU is charged to: `derive/span/runs.rs`; the cache for filters of spans:
 //!   `derive/span/verdicts.rs`

@@ -23,7 +23,8 @@
 //! * the counts in the text of `script`: `commands/script_text/counts.rs`
 //! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the tables and the order of
 //!   their rows: `watch/top.rs`, `watch/hist.rs`, `watch/sum_table.rs` (`--sum`);
-//!   on a terminal: `watch/screen.rs`; by how many seconds a rate is divided: `watch/recorded_times.rs`
+//!   on a terminal: `watch/screen.rs`; by how many seconds a rate is divided: `watch/recorded_times.rs`;
+//!   which spans a table lacks because they had not ended: `watch/not_ended.rs`
 //! * how much of a call chain a table shows: `watch/stack_width.rs`
 //! * a line of `trace`: `watch/trace.rs`, `watch/system_call.rs`, `watch/span_text.rs`
 //! * how `perf-prof parallel` divides a recording: `parallel/ranges.rs`, `parallel/job_plan.rs`; which tools it

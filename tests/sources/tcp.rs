@@ -1,11 +1,16 @@
 //! The source `tcp`, on connections that begin and end in known ways.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, path::Path};
+
+use serde_json::Value as Json;
 
 use super::{command_live_and_recorded, replay, rows};
 use crate::harness::{
     awake::Awake,
+    counting::objects,
     machine::{Need, needs},
+    recording::{Folder, record_here},
+    run::{perf_prof, stdout},
     script::Run,
 };
 
@@ -238,4 +243,66 @@ def __exit__():
     let replayed = replay(script, &selector, &run.path("r.data"), &[]);
     assert_eq!(rows(&replayed.stdout, "parts"), parts, "{}", replayed.stdout);
     assert_eq!(rows(&replayed.stdout, "seen"), truth, "{}", replayed.stdout);
+}
+
+/// A program that ends with three connections open, and two that have ended, of which its clients have the address in the first
+/// argument. Another process holds the open ones while a file exists, the second argument.
+const HELD: &str = r#"
+import os, socket, sys, time
+host, path = sys.argv[1:]
+listener = socket.create_server((host, 0))
+pairs = []
+for _ in range(5):
+    client = socket.create_connection(listener.getsockname(), source_address=(host, 0))
+    pairs.append((client, listener.accept()[0]))
+for client, server in pairs[3:]:
+    client.close()
+    server.recv(1)
+    server.close()
+if os.fork() == 0:
+    os.setsid()
+    for fd in range(3):
+        os.close(fd)
+    until = time.monotonic() + 300
+    while os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.05)
+"#;
+
+#[test]
+fn tables_say_how_many_connections_had_not_ended() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let host = address();
+    let folder = Folder::new();
+    let (program, held, path) = (folder.path("held.py"), folder.path("held"), folder.path("tcp.data"));
+    std::fs::write(&program, HELD).unwrap();
+    std::fs::write(&held, "").unwrap();
+    let words = |path: &Path| path.to_str().unwrap().to_owned();
+    let command = ["--", "python3", &words(&program), &host, &words(&held)].map(str::to_owned);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    record_here(&path, &[&["-a", "-e", "tcp"][..], &command].concat());
+    let clients = format!("tcp/saddr={host}, role=client/");
+    let slow = format!("tcp/saddr == \"{host}\" && role == \"client\" && connect > 1000000000000/");
+    let open = format!("tcp/saddr={host}, role=client, open/");
+    let recorded = ["--input".to_owned(), words(&path)];
+    let recorded: Vec<&str> = recorded.iter().map(String::as_str).collect();
+    let line = "tcp: 3 connections had not ended and are not in this table; the option `open` adds them (`tcp/open/`)";
+    for source in [&command, &recorded] {
+        let shown = |name: &str, selector: &str, more: &[&str]| {
+            let args = [&[name, selector][..], more, source].concat();
+            stdout(&perf_prof(&args).output().unwrap())
+        };
+        for name in ["top", "hist"] {
+            let text = shown(name, &clients, &[]);
+            assert!(text.starts_with("total: 2 spans ") && text.lines().any(|of| of == line), "{text}");
+            for (selector, events, not_ended) in
+                [(&clients, 2, Json::from(3)), (&slow, 0, 0.into()), (&open, 5, Json::Null)]
+            {
+                let object = objects(&shown(name, selector, &["--json"])).pop().unwrap();
+                assert_eq!((&object["events"], &object["not_ended"]), (&events.into(), &not_ended), "{object}");
+                assert_eq!(object["partial"], not_ended.is_null(), "{object}");
+            }
+            assert!(!shown(name, &open, &[]).contains("not in this table"));
+        }
+    }
 }

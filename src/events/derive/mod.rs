@@ -73,6 +73,12 @@ pub trait Derivation: Send {
     fn finish(&mut self, _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         Flow::Continue(())
     }
+
+    /// Returns, after [`Derivation::finish`], how many spans had not ended and would have been delivered with the option
+    /// `open`. Returns `None` if the option was given, and for spans that seldom outlast a run.
+    fn not_ended(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A derived event that the user selected.

@@ -90,9 +90,13 @@ impl Derivations {
         self.each().for_each(|derivation| derivation.loss_begins());
     }
 
+    /// Reports the spans that are missing since the last call. At the end of the run, also reports those that have not ended.
     fn deliver_missing(&mut self, program: &mut dyn Deliver) {
         for Started { event, derivation, .. } in &mut self.0 {
             derivation.take_missing(&mut |record| program.missing(*event, record));
+            if let Some(number) = derivation.not_ended() {
+                program.not_ended(*event, number);
+            }
         }
     }
 }

@@ -108,6 +108,13 @@ pub trait Deliver {
             inner.events_ended(time);
         }
     }
+    /// Reports that spans had not ended and were not delivered, and their number. Called right before [`Deliver::exit`], for
+    /// sources whose spans often outlast a run, unless the limit for the number of events was reached.
+    fn not_ended(&mut self, event: usize, number: u64) {
+        if let Some(inner) = self.inner() {
+            inner.not_ended(event, number);
+        }
+    }
     /// Reports the end of the run. Called exactly once, however the run ends.
     fn exit(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.exit())

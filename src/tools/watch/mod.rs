@@ -5,6 +5,7 @@ mod difference;
 mod events;
 pub mod hist;
 mod key_json;
+mod not_ended;
 mod recorded_times;
 mod screen;
 mod short_chains;

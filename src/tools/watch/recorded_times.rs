@@ -1,8 +1,31 @@
-//! How much of a recording's time a run has read. Rates per second are divided by it.
+//! How long a run has taken, and how much of a recording's time it has read. Rates per second are divided by it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use perf_prof_events::event::Context;
 use perf_prof_session::spine::{RecordingFacts, SelectedTimes};
+
+/// How the start and the length of a run are measured.
+pub enum Times {
+    /// By this machine's clock, since the events were enabled.
+    Clock(Option<Instant>),
+    /// By the clock of a recording.
+    Recorded(RecordedTimes),
+}
+
+impl Times {
+    /// Returns the time from the start of the run to the end of an interval. A recording may go on after it.
+    pub fn until_interval(&self, context: &Context) -> Duration {
+        if let Times::Recorded(times) = self { times.until(context.reached_time()) } else { self.elapsed(context) }
+    }
+
+    pub fn elapsed(&self, context: &Context) -> Duration {
+        match self {
+            Times::Clock(start) => start.map_or(Duration::ZERO, |start| start.elapsed()),
+            Times::Recorded(times) => times.elapsed(context.reached_time()),
+        }
+    }
+}
 
 /// The selected times of a recording, and how far they were read.
 ///

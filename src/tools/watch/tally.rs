@@ -31,7 +31,8 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     difference::Side,
     events::{TimeFacts, deliver},
-    recorded_times::RecordedTimes,
+    not_ended::NotEnded,
+    recorded_times::{RecordedTimes, Times},
     screen::Screen,
     short_chains,
     sum_table::{self, SumTable},
@@ -124,6 +125,8 @@ pub struct Period<'a> {
     /// The number of spans that began before a recording and ended in it, and the time in ns that they lasted at least;
     /// 0 if it is not known. They are in no sum. In an interval, both are 0.
     pub begun_before: [u64; 2],
+    /// The spans that had not ended. `None` in an interval.
+    pub not_ended: Option<&'a NotEnded>,
 }
 
 impl Period<'_> {
@@ -180,6 +183,9 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
         let output = Output::open(&Destination::Stdout)?;
         let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
         let counted = Counted::of_events(&delivered);
+        let with_index = events.iter().enumerate().zip(is_delivered);
+        let not_ended =
+            NotEnded::of_events(with_index.filter(|(_, is_delivered)| **is_delivered).map(|(event, _)| event));
         let (memo, rows, form, since) = (Memo::default(), plan.rows, plan.form, Duration::ZERO);
         Ok(Tally {
             command,
@@ -195,6 +201,7 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
             whole,
             more_sums,
             missing,
+            not_ended,
             times,
             since,
             missed: Shortfall::default(),
@@ -228,20 +235,24 @@ fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tall
             let lines = after.command.difference([&one, &other], plan.rows.unwrap_or(ROWS));
             let note = |when: &str, of: &Option<Shortfall>| of.as_ref().map(|of| format!("{when}: {}", of.note()));
             let notes = [note("before", &shortfalls[0]), note("after", &shortfalls[1])];
-            let lines = [head].into_iter().chain(lines).chain(notes.into_iter().flatten());
+            let not_ended =
+                |when: &'static str, of: &NotEnded| of.lines().into_iter().map(move |line| format!("{when}: {line}"));
+            let not_ended = not_ended("before", &before.not_ended).chain(not_ended("after", &after.not_ended));
+            let lines = [head].into_iter().chain(lines).chain(notes.into_iter().flatten()).chain(not_ended);
             lines.map(|line| line + "\n").collect::<String>() + "\n"
         }
         Form::Json => {
-            let of_side = |side: &Side<'_>, shortfall: &Option<Shortfall>| {
+            let of_side = |side: &Side<'_>, shortfall: &Option<Shortfall>, not_ended: &NotEnded| {
                 let mut object = missing(shortfall.as_ref(), after.counted);
+                object.extend(not_ended.member());
                 object.insert("seconds".into(), json!(side.length.as_secs_f64()));
                 object.insert("events".into(), json!(events(side.groups)));
                 object
             };
-            let mut was = of_side(&one, &shortfalls[0]);
+            let mut was = of_side(&one, &shortfalls[0], &before.not_ended);
             was.insert("name".into(), json!(name));
             let rows = after.command.difference_json([&one, &other], plan.rows.unwrap_or(usize::MAX));
-            let is = of_side(&other, &shortfalls[1]);
+            let is = of_side(&other, &shortfalls[1], &after.not_ended);
             json!({ "kind": "difference", "before": was, "after": is, "rows": rows }).to_string() + "\n"
         }
     };
@@ -303,28 +314,6 @@ impl Counted {
     }
 }
 
-/// How the start and the length of a run are measured.
-enum Times {
-    /// By this machine's clock, since the events were enabled.
-    Clock(Option<Instant>),
-    /// By the clock of a recording.
-    Recorded(RecordedTimes),
-}
-
-impl Times {
-    /// Returns the time from the start of the run to the end of an interval. A recording may go on after it.
-    fn until_interval(&self, context: &Context) -> Duration {
-        if let Times::Recorded(times) = self { times.until(context.reached_time()) } else { self.elapsed(context) }
-    }
-
-    fn elapsed(&self, context: &Context) -> Duration {
-        match self {
-            Times::Clock(start) => start.map_or(Duration::ZERO, |start| start.elapsed()),
-            Times::Recorded(times) => times.elapsed(context.reached_time()),
-        }
-    }
-}
-
 /// The sink that adds up events.
 struct Tally<L> {
     command: L,
@@ -347,6 +336,7 @@ struct Tally<L> {
     more_sums: Vec<SumTable>,
     /// The maximum total duration of dropped spans, by key.
     missing: Option<SumTable>,
+    not_ended: NotEnded,
     times: Times,
     /// The time from the start of the run to the start of the interval.
     since: Duration,
@@ -435,8 +425,9 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
         let length = end.saturating_sub(self.since);
         let missing = self.missing.as_ref().map(|missing| &missing.now).filter(|missing| !missing.is_empty());
-        let begun_before = [0; 2];
-        let period = Period { groups: &self.now, length, whole, shortfall, more_sums, missing, begun_before };
+        let (begun_before, not_ended) = ([0; 2], None);
+        let groups = &self.now;
+        let period = Period { groups, length, whole, shortfall, more_sums, missing, begun_before, not_ended };
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
@@ -453,6 +444,10 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         self.now.clear();
         self.more_sums.iter_mut().chain(&mut self.missing).for_each(SumTable::end_interval);
         self.output.write()
+    }
+
+    fn not_ended(&mut self, event: usize, number: u64) {
+        self.not_ended.note(event, number);
     }
 
     fn events_ended(&mut self, time: u64) {
@@ -479,7 +474,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let spans = self.stats.spans().iter();
         let begun_before =
             spans.fold([0; 2], |[number, time], of| [number + of.begun_before(), time + of.time_before()]);
-        let period = Period { groups, length, whole: None, shortfall, more_sums, missing, begun_before };
+        let (whole, not_ended) = (None, Some(&self.not_ended));
+        let period = Period { groups, length, whole, shortfall, more_sums, missing, begun_before, not_ended };
         print(&self.command, &period, self.form, self.counted, self.rows, None, &mut self.output.waiting);
         self.output.write()
     }
@@ -509,7 +505,8 @@ fn print(
             if end.is_none() && note.is_some() {
                 span_report::note_named_tasks();
             }
-            for line in [head].into_iter().chain(lines).chain(note).chain([String::new()]) {
+            let not_ended = period.not_ended.map(NotEnded::lines).into_iter().flatten();
+            for line in [head].into_iter().chain(lines).chain(note).chain(not_ended).chain([String::new()]) {
                 out.extend_from_slice(line.as_bytes());
                 out.push(b'\n');
             }
@@ -527,6 +524,7 @@ fn print(
             if let Json::Object(members) = &mut object {
                 members.extend(missing(period.shortfall.as_ref(), counted));
                 members.extend(without_value(period));
+                members.extend(period.not_ended.and_then(NotEnded::member));
                 if let Counted::Spans = counted {
                     let [number, time] = period.begun_before;
                     members.insert("begun_before".into(), json!(number));

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use perf_prof_format::{
-    spec::{EventKind, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, glob_matches, is_glob, similar_names},
+    spec::{EventKind, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
     tracefs::Filter,
 };
 
-use super::{STRINGS, UnseenBegin, syscall};
+use super::{STRINGS, UnseenBegin, field_values::FieldValues, syscall};
 use crate::{
     derive::span::{
         Action, Belongs, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule,
@@ -50,6 +50,11 @@ pub struct SourceDefinition {
     /// A function that returns whether the task of a span does not exit before the span has ended. If a task has exited, the ends of
     /// such spans of it were not delivered.
     pub is_awaited: Option<fn(&SpanView<'_>) -> bool>,
+    /// If spans often outlast a run: what one of them is called, and several. Commands then say how many had not ended.
+    pub outlasting: Option<[&'static str; 2]>,
+    /// Whether the kernel reports the end of each span. A second begin with the same key then shows that the end of the open
+    /// span was not delivered.
+    pub reports_ends: bool,
     /// If ends show that spans began: a function that returns what this end says about its begin. In a recording, an end without
     /// a begin that was reported counts as that of a span that began before, or whose begin is missing.
     pub unseen_begin: Option<fn(&SpanView<'_>) -> UnseenBegin>,
@@ -144,33 +149,6 @@ pub struct Field {
     /// Where a BPF program finds the value, because it cannot call `value`. If the value is the text of a number, such as
     /// the name of a system call, this is the origin of the number. `None` if only `value` can compute the value.
     pub origin: Option<SpanOrigin>,
-}
-
-/// The texts that a field can contain. An empty text is always possible too.
-#[derive(Clone, Copy, Debug)]
-pub struct FieldValues {
-    /// The function that returns the texts.
-    pub list: fn() -> Vec<Cow<'static, str>>,
-    /// The prefix of texts for numbers without a name, for example `sys_` for `sys_999`; empty if there are none.
-    pub unnamed: &'static str,
-}
-
-impl FieldValues {
-    /// Returns whether a field can contain this text, or a text that matches this pattern.
-    fn may_be(self, text: &str) -> bool {
-        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        match is_glob(text) {
-            true => {
-                (self.list)().iter().any(|value| glob_matches(text, value))
-                    || !self.unnamed.is_empty() && text.starts_with(self.unnamed)
-            }
-            false => {
-                text.is_empty()
-                    || text.strip_prefix(self.unnamed).is_some_and(is_number)
-                    || (self.list)().iter().any(|value| value == text)
-            }
-        }
-    }
 }
 
 impl Rule {
@@ -442,6 +420,8 @@ impl SourceDefinition {
         dependent: &[],
         ends_soon: None,
         is_awaited: None,
+        outlasting: None,
+        reports_ends: false,
         unseen_begin: None,
         without_return: &[],
         narrow: None,

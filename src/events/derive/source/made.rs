@@ -174,6 +174,11 @@ impl MadeRun {
         self.counts.overdue().tasks().into_iter().map(|(task, gaps)| (task, gaps.count)).collect()
     }
 
+    /// Returns, after the end of the run, how many spans had not ended and were not delivered, if the source tells it.
+    pub fn not_ended(&self) -> Option<u64> {
+        self.engine.not_ended()
+    }
+
     /// Returns the number of spans whose end was not seen.
     pub fn unended(&self) -> u64 {
         self.counts.unended()

@@ -3,6 +3,7 @@
 mod alloc;
 mod block_io;
 mod definition;
+mod field_values;
 mod function;
 mod hrtimer;
 mod irq;

@@ -30,7 +30,7 @@ const STATES: [&str; 13] = [
 
 /// The address of the socket identifies a connection. A client's connection begins in the state SYN_SENT (2). A server's
 /// connection begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, a smaller
-/// socket without events replaces the socket.
+/// socket without events replaces the socket. So each socket comes to CLOSE before its address is used again.
 pub(super) const TCP: SourceDefinition = SourceDefinition {
     name: "tcp",
     about: "a TCP connection, from the first packet (of an accepted one: the end of its handshake) to the closed socket",
@@ -88,12 +88,15 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
                 (None, Some(_)) => b"sent".into(),
                 (None, None) => b"".into(),
             }
-        }),
+        })
+        .one_of(|| texts(["received", "sent"]), ""),
     ],
     dependent: &[
         Dependent { fields: "the numbers of `retransmits`", events: &["tcp:tcp_retransmit_skb"] },
         Dependent { fields: "some values of `reset`", events: &["tcp:tcp_receive_reset"] },
     ],
+    outlasting: Some(["connection", "connections"]),
+    reports_ends: true,
     ..SourceDefinition::EMPTY
 };
 
@@ -205,12 +208,18 @@ mod tests {
 
     /// Runs the changes of state of one socket, each given as (old state, new state), one ms apart. Returns the connection.
     fn connection(changes: &[(i64, i64)]) -> String {
-        let mut run = MadeRun::start(&TCP, "tcp", &[MadeEvent { name: STATE, fields: FIELDS, print: "\"\"" }]);
+        connections("tcp", changes).1.concat()
+    }
+
+    /// Like `connection`, for several connections, one after the other. Also returns the run.
+    fn connections(selector: &str, changes: &[(i64, i64)]) -> (MadeRun, Vec<String>) {
+        let mut run = MadeRun::start(&TCP, selector, &[MadeEvent { name: STATE, fields: FIELDS, print: "\"\"" }]);
         let fields = |&(old, new): &(i64, i64)| [("skaddr", 7), ("protocol", 6), ("oldstate", old), ("newstate", new)];
         let fields: Vec<_> = changes.iter().map(fields).collect();
         let sample = |(at, fields)| MadeSample { event: STATE, tid: 9, cpu: 0, time: 1_000_000 * at as u64, fields };
         let samples: Vec<_> = fields.iter().map(|fields| &fields[..]).enumerate().map(sample).collect();
-        run.spans(&samples).concat()
+        let spans = run.spans(&samples);
+        (run, spans)
     }
 
     #[test]
@@ -235,6 +244,41 @@ mod tests {
         ] {
             let text = connection(changes);
             assert!(text.contains(connect) && text.contains(&format!("states={states} ")), "{text}");
+        }
+    }
+    #[test]
+    fn a_connection_whose_socket_is_used_again_lacks_its_end() {
+        let [closed, established, sent, listens, received, last_ack] = [7, 1, 2, 10, 3, 9];
+        let whole = [(closed, sent), (sent, established), (established, closed)];
+        for begin in [(closed, sent), (listens, received)] {
+            let lacking = [begin, (begin.1, established), (established, last_ack)];
+            let (mut run, spans) = connections("tcp", &[&lacking[..], &whole].concat());
+            assert_eq!(spans.len(), 1, "{spans:?}");
+            assert!(spans[0].contains("states=SYN_SENT=1000000 ESTABLISHED=1000000 "), "{spans:?}");
+            assert_eq!((run.counts(), run.unended(), run.missing()), ([2, 1, 1, 0], 1, 3_000_000));
+            run.finish();
+            assert_eq!(run.unended(), 1);
+        }
+        let (run, spans) = connections("tcp", &[whole, whole].concat());
+        assert_eq!((spans.len(), run.counts(), run.unended()), (2, [2, 2, 0, 0], 0));
+    }
+    #[test]
+    fn connections_that_had_not_ended_are_counted_if_the_option_open_would_add_them() {
+        let [closed, established, sent] = [7, 1, 2];
+        let open = [(closed, sent), (sent, established)];
+        let whole = [&open[..], &[(established, closed)]].concat();
+        for (selector, changes, number) in [
+            ("tcp", &open[..], Some(1)),
+            ("tcp", &whole, Some(0)),
+            ("tcp/connect > 500000/", &open, Some(1)),
+            ("tcp/connect > 2000000/", &open, Some(0)),
+            ("tcp/min=10s/", &open, Some(0)),
+            ("tcp/open/", &open, None),
+        ] {
+            let (mut run, spans) = connections(selector, changes);
+            assert_eq!((run.not_ended(), spans.len()), (None, usize::from(changes.len() == whole.len())));
+            run.finish();
+            assert_eq!((run.not_ended(), run.unended()), (number, 0), "{selector} {changes:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         missing::MissingSpan,
         table::{OpenSpan, OpenSpans},
     },
-    event::SpanSamples,
+    event::{SpanCounts, SpanSamples},
 };
 
 /// The open spans of each thread while events are lost, for spans of which a thread has one at a time. Their keys start with
@@ -173,13 +173,16 @@ impl Engine {
 
     /// Counts an open span that was dropped because a second span with its key began at `time`.
     pub(super) fn count_replaced(&mut self, key: &Key, begin: OpenSpan<Box<[u8]>>, time: u64) {
+        if self.span.definition.is_some_and(|definition| definition.reports_ends) {
+            return self.drop_ended(key, Some(begin), time, SpanCounts::add_unended);
+        }
         self.counts.add_dropped(1);
         let is_source = self.span.spec.is_source();
         if !is_source {
             self.counts.add_replaced(1);
             self.add_gap_of(key.numbers(), &begin, time);
         }
-        // The kernel does not report some ends of sources, so a second begin alone does not show that an end is missing. For
+        // The kernel does not report some ends of these sources, so a second begin alone does not show that an end is missing. For
         // the scheduler's sources, `schedule` finds what is missing.
         let task = key.numbers()[0] as i32;
         if self.lossy_rings != 0 || !is_source || self.scheduler.contradicted().contains(&task) {

@@ -1,5 +1,6 @@
 //! A span during a run: receives the samples that begin and end spans, and delivers the spans.
 
+mod at_end;
 mod concurrent;
 mod exited;
 mod flushes;
@@ -10,10 +11,7 @@ mod unpaired;
 
 use std::sync::Arc;
 
-use perf_prof_format::{
-    record::SampleLayout,
-    spec::{Nesting, OpenAtEnd},
-};
+use perf_prof_format::{record::SampleLayout, spec::Nesting};
 
 use self::{missing::OfThreads, threads::Threads};
 use super::{
@@ -30,7 +28,7 @@ use super::{
 };
 use crate::{
     derive::Derivation,
-    event::{Context, Flow, Incomplete, PartView, Sample, SpanCounts, SpanFieldAt, SpanFormat, SpanSamples, SpanView},
+    event::{Context, Flow, PartView, Sample, SpanCounts, SpanFieldAt, SpanFormat, SpanSamples, SpanView},
 };
 
 /// A function that returns whether a span has a path that is not known.
@@ -67,6 +65,9 @@ pub(super) struct Engine {
     flushes: Flushes,
     /// The waits for flushes that were dropped, because nobody knows which of them have ended.
     missing_waits: Missing,
+    /// How many spans had not ended at the end of the run and were not delivered. `None` before the end, and if this is not
+    /// told.
+    not_ended: Option<u64>,
     /// Finds open spans that should have ended. `None` for spans that may stay open for long.
     overdue: Option<Overdue>,
     counts: Arc<SpanCounts>,
@@ -148,6 +149,7 @@ impl Engine {
             scheduler: Scheduler::default(),
             flushes: Flushes::default(),
             missing_waits: Missing::new(Lifetime::Any),
+            not_ended: None,
             overdue: misses_ends.then(Overdue::default),
             counts,
             last: 0,
@@ -564,37 +566,10 @@ impl Derivation for Engine {
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let end = self.end.max(self.last);
-        if self.lossy_rings != 0 {
-            // The ends of open spans may be missing.
-            self.drop_open(end);
-        }
-        self.count_last_unended();
-        let dropped = self.missing.take_rest(end);
-        self.count_missing(dropped);
-        let waits = self.missing_waits.take_rest(end);
-        self.count_missing(waits);
-        *self.counts.overdue() = Incomplete::default();
-        self.count_overdue();
-        if self.span.spec.at_end == OpenAtEnd::Counted {
-            return Flow::Continue(());
-        }
-        let counts = self.counts.clone();
-        // These spans still count as open.
-        while let Some((key, begin)) = self.open.take_oldest_with_key() {
-            let key = key.numbers();
-            let (begin_record, notes) = begin.split();
-            let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
-            let duration = end.saturating_sub(time);
-            if duration < self.span.spec.min {
-                continue;
-            }
-            let begin = (begin.input, begin_record);
-            self.deliver(&SpanSamples { begin, end: None, notes, key, duration, ran: None }, &mut |record| {
-                counts.add_unfinished(1);
-                emit(record)
-            })?;
-        }
-        Flow::Continue(())
+        self.end_run(emit)
+    }
+
+    fn not_ended(&self) -> Option<u64> {
+        self.not_ended
     }
 }
