@@ -544,6 +544,10 @@ impl Source for Capture {
         self.control.wake_reader.signal();
     }
 
+    fn drop_rest(&mut self) {
+        self.drop_rest_if_compared();
+    }
+
     fn losses(&mut self) -> Option<LossCounts> {
         self.loss_counts()
     }

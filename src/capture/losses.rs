@@ -1,15 +1,21 @@
 //! Reads from the kernel how many records it dropped, and how many events have no sample. PERF_RECORD_LOST records in the rings
 //! are not used here.
 
-use std::os::fd::AsFd;
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
 
 use perf_prof_format::{
     abi::{PERF_FORMAT_GROUP, PERF_FORMAT_LOST, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING},
-    record::LossCounts,
+    record::{LossCounts, Source, Wait},
 };
 use perf_prof_system::perf;
 
 use super::{Capture, open::Descriptor, unwritten::Unwritten};
+
+/// The maximum time for dropping the records that nobody wants. It takes some ms.
+const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The number of records of one descriptor that the kernel dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +127,13 @@ impl Capture {
             },
         );
         found.unwritten(counted)
+    }
+
+    /// Reads and drops the records that are left, if samples are compared with the kernel's counts: the comparison needs all
+    /// samples.
+    pub(super) fn drop_rest_if_compared(&mut self) {
+        let until = Instant::now() + DROPPED_WITHIN;
+        while self.found.is_some() && !matches!(self.wait(Some(until)), Wait::Ended(_) | Wait::Timeout) {}
     }
 
     /// Calls `each` for each wanted descriptor that can be read. Returns false if this kernel does not count lost records.

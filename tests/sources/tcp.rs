@@ -187,7 +187,8 @@ fn a_connection_that_the_other_end_reset_has_no_process() {
 }
 
 /// A program that opens connections to a listener whose queue is full, so that their first packets are sent again. Prints how
-/// many packets were sent again. The arguments are the address and the port.
+/// many packets were sent again. The arguments are the address and the port. A third argument is a number of calls of
+/// `getpgid` that follow.
 const SENT_AGAIN: &str = r#"
 import os, socket, struct, sys, time
 host, port = sys.argv[1], int(sys.argv[2])
@@ -205,9 +206,14 @@ for cpu in os.sched_getaffinity(0):
         clients.append(client)
 retransmits = lambda client: struct.unpack_from('I', client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)[0]
 time.sleep(1.5)
-print('truth', sum(map(retransmits, clients)))
+print('truth', sum(map(retransmits, clients)), flush=True)
 for client in clients:
     client.close()
+for _ in range(int(sys.argv[3]) if len(sys.argv) > 3 else 0):
+    try:
+        os.getpgid(1 << 30)
+    except ProcessLookupError:
+        pass
 "#;
 
 /// Some virtual machines hide the interrupts of idle CPUs: the kernel counts the events there, but writes no samples. Here the
@@ -243,6 +249,42 @@ def __exit__():
     let replayed = replay(script, &selector, &run.path("r.data"), &[]);
     assert_eq!(rows(&replayed.stdout, "parts"), parts, "{}", replayed.stdout);
     assert_eq!(rows(&replayed.stdout, "seen"), truth, "{}", replayed.stdout);
+}
+
+/// As above, in a run that calls end: at a limit, or because the script exits.
+#[test]
+fn a_run_that_ends_early_counts_events_without_a_sample() {
+    needs([Need::Tracefs]);
+    let port = (10_000 + std::process::id() % 10_000).to_string();
+    let host = address();
+    let calls = "syscalls:sys_enter_getpgid/pid == 1073741824/";
+    for (body, options) in [("pass", &["-N", "5000"][..]), ("sys.exit(0)", &[])] {
+        let script = format!(
+            "
+import sys, perf_prof
+def syscalls__sys_enter_getpgid(event):
+    {body}
+def __exit__():
+    counts = perf_prof.stats()['events']['tcp:tcp_retransmit_skb']
+    lost = counts['lost'] or 0
+    print('seen', counts['delivered'] + lost)
+    print('lost', lost, bool(lost) == bool(perf_prof.missing()))
+"
+        );
+        let run = Run::script(&script).event(format!("tcp:tcp_retransmit_skb/dport == {port}/")).event(calls);
+        let run = run.options([&["--all-cpus"], options].concat()).file("program.py", SENT_AGAIN);
+        let program = run.path("program.py");
+        let command =
+            [OsStr::new("python3"), program.as_os_str(), OsStr::new(&host), OsStr::new(&port), OsStr::new("10000")];
+        let outcome = run.exec(command).run();
+        let (seen, truth) = (rows(&outcome.stdout, "seen"), rows(&outcome.stdout, "truth"));
+        assert_eq!(seen, truth, "{outcome:?}");
+        let lost = &rows(&outcome.stdout, "lost")[0];
+        assert_eq!(lost[1], "True", "{outcome:?}");
+        let has_lost = lost[0] != "0";
+        assert_eq!(outcome.stderr.contains(&format!("lost up to {} of ", lost[0])), has_lost, "{outcome:?}");
+        assert_eq!(outcome.stderr.contains("wrote no sample"), has_lost, "{outcome:?}");
+    }
 }
 
 /// A program that ends with three connections open, and two that have ended, of which its clients have the address in the first

@@ -239,13 +239,13 @@ impl Stats {
         self.damaged.load(Relaxed) != 0
     }
 
-    /// Notes that a part of a recording is read. A loss has no time in the counts at the end of a recording, and no event in
-    /// PERF_RECORD_LOST. So the number of losses is an upper bound.
+    /// Notes that a part of a recording is read, or that a live run ended early. A loss has no time in the counts at the end of
+    /// a recording or of a run, and no event in PERF_RECORD_LOST. So the number of losses is an upper bound.
     pub fn note_of_part(&self) {
         self.of_part.store(true, Relaxed);
     }
 
-    /// Returns whether a part of a recording is read.
+    /// Returns whether the number of losses is an upper bound.
     pub fn is_of_part(&self) -> bool {
         self.of_part.load(Relaxed)
     }

@@ -65,6 +65,10 @@ pub trait Source {
     /// Stops recording. `wait` returns the records that were recorded before, and then [`Wait::Ended`].
     fn stop(&mut self);
 
+    /// Called after [`Source::stop`] if nobody wants the records that are left. If a live source needs them to know all losses
+    /// ([`LossCounts::unwritten`]), it reads and drops them.
+    fn drop_rest(&mut self) {}
+
     /// Returns the kernel's own loss counts (PERF_FORMAT_LOST, kernel 6.0), or `None` if the kernel does not keep them.
     fn losses(&mut self) -> Option<LossCounts>;
 

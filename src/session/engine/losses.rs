@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use perf_prof_events::event::{Context, EventType, StackEndings, Stats};
-use perf_prof_format::record::{Batch, Source};
+use perf_prof_events::event::{Context, EventType, StackEndings, Stats, Stop};
+use perf_prof_format::record::{Batch, LossCounts, Source};
 use perf_prof_symbols::symbol::UnnamedFrames;
 use perf_prof_system::{compat, output, usage::Usage};
 
-use super::bursts::Bursts;
+use super::{bursts::Bursts, run_loop::Ending};
 use crate::plan::Verbosity;
 
 /// The minimum time between two messages about losses.
@@ -119,6 +119,20 @@ fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
         places.push(format!("{rest} events on {} more CPUs", lossy.len() - NAMED));
     }
     places.join(", ")
+}
+
+/// Reads the kernel's counts of losses at the end of a run.
+pub fn read_at_end(source: &mut impl Source, stats: &Stats, ending: Ending) -> Option<LossCounts> {
+    if matches!(ending, Ending::Limit | Ending::Program(Stop::Exit(_))) {
+        source.drop_rest();
+    }
+    let kernel = source.losses();
+    stats.set_kernel_counts(kernel.clone());
+    if !ending.is_complete() && stats.total_unwritten() != 0 {
+        // Events without a sample have no time. Some of them may have happened after the last delivered event.
+        stats.note_of_part();
+    }
+    kernel
 }
 
 /// Prints which CPUs went offline since the last call.
@@ -302,8 +316,6 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
 
 #[cfg(test)]
 mod tests {
-    use perf_prof_format::record::LossCounts;
-
     use super::*;
 
     /// The numbers of all messages must not add up to more than the total at the end.

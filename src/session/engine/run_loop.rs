@@ -393,8 +393,7 @@ impl<S: Source> RunLoop<'_, S> {
     pub fn finish(&mut self, ending: Ending, last: FinishAs, sink: &mut dyn Sink, end: EventsEnd) -> Option<Stop> {
         // If delivery ended early, the remaining records are neither delivered nor lost.
         let complete = ending.is_complete();
-        let kernel = self.source.losses();
-        self.stats.set_kernel_counts(kernel.clone());
+        let kernel = losses::read_at_end(&mut self.source, &self.stats, ending);
         self.tables.read(Which::Last, &self.stats);
         self.name_chains(sink);
         let mut stop = None;
@@ -414,7 +413,7 @@ impl<S: Source> RunLoop<'_, S> {
         });
         let told = self.stats.has_reported_losses()
             || span_report::are_missing(&self.stats)
-            || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
+            || self.stats.total_unattributed() + self.stats.total_throttled() + self.stats.total_unwritten() != 0;
         // If this process replays only a part of a recording, another process prints the losses of all parts together.
         if last == FinishAs::Program && (complete || told) {
             losses::print_lost(&self.stats, &self.source.ring_cpus());

@@ -144,6 +144,10 @@ impl<S: Source> Source for RecordingTee<S> {
         self.source.stop();
     }
 
+    fn drop_rest(&mut self) {
+        self.source.drop_rest();
+    }
+
     fn losses(&mut self) -> Option<LossCounts> {
         self.source.losses()
     }
