@@ -113,7 +113,7 @@ fn judge(switches: &[Switches]) -> Check {
                 .to_owned(),
             false => format!("their events arrive on CPU {seen}{unknown}"),
         };
-        return Check::ok(name, detail);
+        return if busy.is_empty() { Check::ok(name, detail) } else { Check::unknown(name, detail) };
     }
     let detail = format!(
         "no event of the idle task of CPU {silent} arrives; there, times of tasks are incomplete (offcpu, oncpu, runqueue, \
@@ -138,7 +138,7 @@ fn mend(silent: &CpuSet, others: &CpuSet) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::State, *};
 
     #[cfg(feature = "python")]
     #[test]
@@ -154,18 +154,30 @@ mod tests {
     fn a_cpu_whose_idle_task_is_left_without_an_event_is_named() {
         let cpu = |cpu, to_idle, from_idle| Switches { cpu, to_idle, from_idle };
         let rows = [
-            (vec![cpu(0, 9, 8), cpu(1, 5, 5)], "their events arrive on CPU 0-1", None),
-            (vec![cpu(0, 9, 8), cpu(1, 0, 0)], "their events arrive on CPU 0; not known of CPU 1, which had", None),
+            (vec![cpu(0, 9, 8), cpu(1, 5, 5)], State::Ok, "their events arrive on CPU 0-1", None),
+            (
+                vec![cpu(0, 9, 8), cpu(1, 0, 0)],
+                State::Unknown,
+                "their events arrive on CPU 0; not known of CPU 1, which had",
+                None,
+            ),
             (
                 vec![cpu(0, 9, 8), cpu(1, 5, 0), cpu(2, 7, 0)],
+                State::Warn,
                 "no event of the idle task of CPU 1-2 arrives",
                 Some("taskset -c 0 "),
             ),
-            (vec![cpu(0, 0, 0), cpu(1, 1, 0)], "whether their events arrive is not known", None),
-            (vec![cpu(0, 9, 0)], "no event of the idle task of CPU 0 arrives", Some("keep CPU 0 from idling, ")),
+            (vec![cpu(0, 0, 0), cpu(1, 1, 0)], State::Unknown, "whether their events arrive is not known", None),
+            (
+                vec![cpu(0, 9, 0)],
+                State::Warn,
+                "no event of the idle task of CPU 0 arrives",
+                Some("keep CPU 0 from idling, "),
+            ),
         ];
-        for (switches, detail, mend) in rows {
+        for (switches, state, detail, mend) in rows {
             let check = judge(&switches);
+            assert_eq!(check.state, state);
             assert!(check.detail.starts_with(detail), "{}", check.detail);
             assert_eq!(check.mend.is_some(), mend.is_some());
             assert!(mend.is_none_or(|mend| check.mend.unwrap().starts_with(mend)));

@@ -52,6 +52,8 @@ struct Check {
 enum State {
     /// Nothing is missing.
     Ok,
+    /// It could not be found out now whether something is missing.
+    Unknown,
     /// Scripts can run, but a feature is missing or something is slower.
     Warn,
     /// Scripts cannot run.
@@ -62,6 +64,7 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             State::Ok => "ok",
+            State::Unknown => "unknown",
             State::Warn => "warn",
             State::Fail => "fail",
         })
@@ -71,6 +74,10 @@ impl fmt::Display for State {
 impl Check {
     fn ok(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, state: State::Ok, detail: detail.into(), mend: None }
+    }
+
+    fn unknown(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, state: State::Unknown, detail: detail.into(), mend: None }
     }
 
     fn warn(name: &'static str, detail: impl Into<String>, mend: Option<&str>) -> Self {
@@ -123,23 +130,26 @@ impl Doctor {
 
 fn print(out: &mut impl Write, checks: &[Check], colours: bool) -> io::Result<()> {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let of_state = checks.iter().map(|check| check.state.to_string().len()).max().unwrap_or(0);
     for Check { name, state, detail, mend } in checks {
         let (on, off) = match (colours, state) {
             (false, _) => ("", ""),
             (true, State::Ok) => ("\x1b[32m", "\x1b[0m"),
+            (true, State::Unknown) => ("\x1b[36m", "\x1b[0m"),
             (true, State::Warn) => ("\x1b[33m", "\x1b[0m"),
             (true, State::Fail) => ("\x1b[1;31m", "\x1b[0m"),
         };
-        writeln!(out, "{on}{state:4}{off}  {name:width$}  {detail}")?;
+        writeln!(out, "{on}{state:of_state$}{off}  {name:width$}  {detail}")?;
         if let Some(mend) = mend {
-            writeln!(out, "      {:width$}  to fix it: {mend}", "")?;
+            writeln!(out, "{:of_state$}  {:width$}  to fix it: {mend}", "", "")?;
         }
     }
-    let worst = |state| checks.iter().filter(|check| check.state == state).count();
-    match (worst(State::Fail), worst(State::Warn)) {
-        (0, 0) => writeln!(out, "everything is ready"),
-        (0, warnings) => writeln!(out, "scripts can run; warnings: {warnings}"),
-        (failures, _) => writeln!(out, "scripts cannot run yet; failed checks: {failures}"),
+    let number = |state| checks.iter().filter(|check| check.state == state).count();
+    match [State::Fail, State::Warn, State::Unknown].map(number) {
+        [0, 0, 0] => writeln!(out, "everything is ready"),
+        [0, 0, unknown] => writeln!(out, "everything is ready, as far as known; not known: {unknown}"),
+        [0, warnings, _] => writeln!(out, "scripts can run; warnings: {warnings}"),
+        [failures, ..] => writeln!(out, "scripts cannot run yet; failed checks: {failures}"),
     }
 }
 
@@ -167,6 +177,21 @@ mod tests {
         "#]]
         .assert_eq(&String::from_utf8(out).unwrap());
         expect![[r#"[{"name":"open files","state":"warn","detail":"few","mend":"ulimit -n 1024"},{"name":"tracefs","state":"fail","detail":"not mounted"}]"#]].assert_eq(&serde_json::to_string(&checks[1..]).unwrap());
+    }
+
+    #[test]
+    fn what_could_not_be_judged_is_not_ok() {
+        let checks = [Check::ok("kernel", "6.18"), Check::unknown("idle tasks", "busy")];
+        let mut out = Vec::new();
+        print(&mut out, &checks, false).unwrap();
+        expect![[r#"
+            ok       kernel      6.18
+            unknown  idle tasks  busy
+            everything is ready, as far as known; not known: 1
+        "#]]
+        .assert_eq(&String::from_utf8(out).unwrap());
+        expect![[r#"[{"name":"idle tasks","state":"unknown","detail":"busy"}]"#]]
+            .assert_eq(&serde_json::to_string(&checks[1..]).unwrap());
     }
 
     #[test]
