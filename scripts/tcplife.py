@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -e tcp/open/
 """TCP connections, one line each when they end: both ends, the time to connect, the life, retransmits and resets.
 
-usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--states] [--bad] [--open] [--json]
+usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--slow MS] [--states] [--bad] [--open] [--json]
 
     TIME         TASK                   ROLE    LOCAL                 REMOTE                CONNECT ms    LIFE ms RESENT END
     14:03:12.518 curl 604               client  10.0.0.7:43210        10.0.0.9:443               21.42     180.77      0 closed
@@ -24,6 +24,9 @@ CPU sent again, and --bad goes by RESENT. How many events are missing is known a
 connections: `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by sport,dport` counts in the kernel and has all of them, and
 `perf-prof top 'tcp/connect > 100000000/open/' --by comm,dport` has slow connects, also those of open connections. Connections
 whose end is missing, or that have not ended, are only counted at the end; --open shows them, with the time of their begin.
+`--open --states` shows connections that this end does not close after the other one did (CLOSE_WAIT): a program leaks them.
+
+--slow MS shows clients whose connect took at least this long. Of one that was never established, its LIFE counts.
 
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
 TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
@@ -37,6 +40,7 @@ from perf_prof.script import Columns, Lines, Options, clock, say_missing
 
 options = Options(__doc__, json=True)
 options.add_argument("--port", type=at_least(1), metavar="PORT", help="only connections from or to this port")
+options.add_argument("--slow", type=at_least(0), metavar="MS", help="only clients whose connect took at least this long")
 options.add_argument("--states", action="store_true", help="also the time in each state")
 options.add_argument("--open", action="store_true", help="also connections that have not ended at the end")
 options.add_argument("--bad", action="store_true", help="only connections with retransmits or a reset, or never established")
@@ -69,6 +73,10 @@ def tcp(event: PerfEvent) -> None:
     parts = [state.partition("=") for state in event.states.split()]
     states = {name: int(ns) for name, _, ns in parts}
     is_seen = "unknown" not in states
+    gave_up = event.role == "client" and is_seen and "ESTABLISHED" not in states
+    took = event.duration if gave_up else event.connect
+    if args.slow is not None and (took is None or took < args.slow * 10**6):
+        return
     if args.bad and is_seen and "ESTABLISHED" in states and not event.retransmits and not event.reset:
         return
     last = parts[-1][0] if parts else ""

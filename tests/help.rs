@@ -238,6 +238,9 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("histogram", &["perf-prof hist", "docs/writing-scripts.md#histograms"]);
     finds("container", &["--cgroups", "event.cgroup"]);
     finds("cgroup", &["--cgroups", "--all-cgroups", "--for-each-cgroup", "event.cgroup"]);
+    for words in ["CLOSE_WAIT", "leak connections"] {
+        finds(words, &["tcp", "states", "scripts/tcplife.py"]);
+    }
     finds("json", &["--json", "perf-prof export"]);
     finds("csv", &["perf-prof export"]);
     finds("time range", &["--time"]);

@@ -124,6 +124,13 @@ fn tcplife_shows_both_ends_of_each_connection() {
     assert!(lines(&["SYN_SENT ", ", ESTABLISHED ", ", FIN_WAIT1 "]) >= 3, "{out}");
     let (bad, ports) = run(&["--bad"]);
     assert!(!bad.contains(&ports[0]) && bad.contains(&ports[1]), "{bad}");
+    // A client that was refused counts with its life.
+    let (slow, ports) = run(&["--slow", "0"]);
+    let clients = |port: &String| slow.lines().filter(|line| line.contains(" client ") && line.contains(port)).count();
+    assert_eq!((clients(&ports[0]), clients(&ports[1])), (3, 1), "{slow}");
+    assert!(!slow.contains(" server "), "{slow}");
+    let (slow, _) = run(&["--slow", "3600000"]);
+    assert!(!slow.contains(" client "), "{slow}");
 }
 
 /// A server that does not read what it receives, so its close() sends a reset. It prints its port.

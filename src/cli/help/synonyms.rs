@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, each with the words or phrases that are searched in addition. Commas separate words. Names
 /// that exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 81] = [
+const SYNONYMS: [(&str, &str); 82] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -39,6 +39,10 @@ const SYNONYMS: [(&str, &str); 81] = [
     ("cold read, cold cache", "major-faults, block-io, biosnoop"),
     ("file, open, path", "file, opensnoop, filelife, openat"),
     ("refused, connection refused, retransmit, rst, accept, tcp bytes", "tcplife, tcp, connection"),
+    (
+        "close_wait, close wait, time_wait, fin_wait, half open, leak connections, leaked connections, connection leak",
+        "tcplife, tcp, CLOSE_WAIT, states, connection",
+    ),
     ("network, socket, connection, tcp, packet", "tcp, tcplife, connection"),
     ("syscall, system call, strace", "syscall, system call, slowcalls, syscalls.py, trace"),
     ("strace -r, relative timestamp", "--timestamps, delta, trace"),
