@@ -10,13 +10,15 @@ mod pair;
 mod sink;
 pub mod source;
 mod span;
+mod started;
 
 use std::sync::Arc;
 
 pub use self::{
     pair::{PairChain, PairLayout, PairSplitter, ProgramFrames},
-    sink::{Derivations, DerivingSink, Losses},
+    sink::{DerivingSink, Losses},
     span::{Action, Change, Filters, Keep, KeyPart, KeyPlan, Presence, Span, SpanError, SpanRule, Step},
+    started::Derivations,
 };
 use crate::event::{Context, EventType, Flow, SpanCounts, Stats};
 

@@ -6,6 +6,7 @@ use super::{
     Derivation, Derived, PairSplitter,
     compat::CompatCalls,
     outlet::{Held, Outlet},
+    started::{Derivations, Started},
 };
 use crate::event::{Context, Deliver, EventType, Flow, Sink, Stats, Stop};
 
@@ -36,38 +37,6 @@ pub struct DerivingSink<'a> {
     outlet: Outlet,
 }
 
-/// The derivations of a run.
-pub struct Derivations(Vec<Started>);
-
-/// A derivation during a run.
-struct Started {
-    /// The index of its event type.
-    event: usize,
-    derivation: Box<dyn Derivation>,
-    /// Splits the input records, if BPF programs have paired them. The context names the kernel's functions.
-    pairs: Option<(PairSplitter, Arc<Context>)>,
-    /// Marks calls of 32-bit programs in samples that the kernel has written.
-    compat: Option<CompatCalls>,
-}
-
-impl Started {
-    /// Passes an input sample to the derivation.
-    #[inline]
-    fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let record = self.compat.as_mut().map_or(record, |compat| compat.marked(input, record));
-        match &mut self.pairs {
-            None => self.derivation.sample(input, record, emit),
-            Some((pairs, context)) => {
-                pairs.leave_out_programs(context);
-                match pairs.split(record) {
-                    Some([begin, end]) => self.derivation.pair(begin, end, emit),
-                    None => Flow::Continue(()),
-                }
-            }
-        }
-    }
-}
-
 /// Whether there was a loss that the derivations do not know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
@@ -75,30 +44,6 @@ pub enum Losses {
     Unreported,
     /// The derivations know of all losses.
     Reported,
-}
-
-impl Derivations {
-    fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Derivation>> {
-        self.0.iter_mut().map(|started| &mut started.derivation)
-    }
-
-    fn lost(&mut self, start: u64, end: u64) {
-        self.each().for_each(|derivation| derivation.lost(start, end));
-    }
-
-    fn loss_begins(&mut self) {
-        self.each().for_each(|derivation| derivation.loss_begins());
-    }
-
-    /// Reports the spans that are missing since the last call. At the end of the run, also reports those that have not ended.
-    fn deliver_missing(&mut self, program: &mut dyn Deliver) {
-        for Started { event, derivation, .. } in &mut self.0 {
-            derivation.take_missing(&mut |record| program.missing(*event, record));
-            if let Some(number) = derivation.not_ended() {
-                program.not_ended(*event, number);
-            }
-        }
-    }
 }
 
 impl<'a> DerivingSink<'a> {
