@@ -246,6 +246,7 @@ mod tests {
             assert!(text.contains(connect) && text.contains(&format!("states={states} ")), "{text}");
         }
     }
+
     #[test]
     fn a_connection_whose_socket_is_used_again_lacks_its_end() {
         let [closed, established, sent, listens, received, last_ack] = [7, 1, 2, 10, 3, 9];
@@ -262,6 +263,7 @@ mod tests {
         let (run, spans) = connections("tcp", &[whole, whole].concat());
         assert_eq!((spans.len(), run.counts(), run.unended()), (2, [2, 2, 0, 0], 0));
     }
+
     #[test]
     fn connections_that_had_not_ended_are_counted_if_the_option_open_would_add_them() {
         let [closed, established, sent] = [7, 1, 2];
