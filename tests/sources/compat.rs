@@ -85,11 +85,16 @@ fn files_of_32_bit_programs_have_their_paths() {
     needs([Need::Compilers]);
     let folder = Folder::new();
     let program = program(&folder);
-    let mut top = perf_prof(&["top", "syscall/str,comm=program/", "--by", "name,path", "--json", "--"]);
-    let text = stdout(&top.arg(&program).current_dir(folder.path("")).output().unwrap());
-    for name in ["open", "write", "close", "unlink"] {
-        let of_file = format!("\"name\":\"{name}\",\"path\":\"{}\"", folder.path("of-32-bits").display());
-        assert!(text.contains(&of_file), "{of_file}: {text}");
+    let path = folder.path("strings.data");
+    let mut record = perf_prof(&["record", "-q", "-e", "syscall/str/", "-o", path.to_str().unwrap(), "--"]);
+    printed(&record.arg(&program).current_dir(folder.path("")).output().unwrap());
+    let top = || perf_prof(&["top", "syscall/str,comm=program/", "--by", "name,path", "--json"]);
+    let live = stdout(&top().arg("--").arg(&program).current_dir(folder.path("")).output().unwrap());
+    for text in [live, stdout(&top().arg("--input").arg(&path).output().unwrap())] {
+        for name in ["open", "write", "close", "unlink"] {
+            let of_file = format!("\"name\":\"{name}\",\"path\":\"{}\"", folder.path("of-32-bits").display());
+            assert!(text.contains(&of_file), "{of_file}: {text}");
+        }
     }
 }
 

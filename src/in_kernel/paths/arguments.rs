@@ -2,15 +2,16 @@
 //! by the number of the call.
 
 use perf_prof_format::abi::{
-    bpf::BPF_FUNC_MAP_LOOKUP_ELEM,
+    bpf::{BPF_FUNC_GET_CURRENT_TASK, BPF_FUNC_MAP_LOOKUP_ELEM},
     path_arguments::{descriptor_arguments, name_arguments},
     string_arguments::string_arguments,
     system_calls,
 };
 
+use super::{PathTypes, read};
 use crate::{
     expression::CONTEXT,
-    instruction::{Code, Condition, Label, MapUse, Register, Size},
+    instruction::{Code, Condition, Label, MapUse, Operation, Register, Size},
     select::SCRATCH,
 };
 
@@ -38,10 +39,30 @@ pub fn bits_of_call(call: &str) -> u64 {
     strings.chain(descriptors).chain(names).fold(0, |bits: u64, bit: u64| bits | bit)
 }
 
-/// Writes code that sets `STRINGS` for a call. `call` is the offset of the call's number in the record.
-pub(crate) fn look_up_call(code: &mut Code, call: usize) {
-    let found = code.label();
+/// `TS_COMPAT` of arch/x86/include/asm/thread_info.h.
+const TS_COMPAT: i32 = 2;
+
+/// Writes code that sets `STRINGS` for a call. `call` is the offset of the call's number in the record. If this number is not
+/// marked, `types` says how to recognize compat calls.
+pub(crate) fn look_up_call(code: &mut Code, call: usize, types: Option<&PathTypes>) {
+    let (found, is_marked) = (code.label(), code.label());
+    let status = types.and_then(|types| types.task_status);
+    if let Some(status) = status {
+        code.call(BPF_FUNC_GET_CURRENT_TASK);
+        code.copy(Register::R3, Register::R0);
+        code.operate(Operation::Add, Register::R3, status);
+        read(code, SCRATCH, 4);
+        code.load(Size::Word, Register::R2, SCRATCH);
+    }
     code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
+    if status.is_some() {
+        let is_compat = code.label();
+        code.jump_if(Condition::Bits, Register::R2, TS_COMPAT, is_compat);
+        code.jump(is_marked);
+        code.here(is_compat);
+        code.operate(Operation::Add, Register::R1, system_calls::COMPAT as i32);
+    }
+    code.here(is_marked);
     code.copy(STRINGS, 0);
     code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_CALLS as i32, found);
     code.store(Size::Word, SCRATCH, Register::R1);

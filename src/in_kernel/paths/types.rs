@@ -31,6 +31,8 @@ pub struct PathTypes {
     pub name_text: i32,
     pub inode_number: i32,
     pub super_magic: i32,
+    /// The state of a task whose bit `TS_COMPAT` says that it makes a call of 32-bit programs; `None` on other machines than x86-64.
+    pub task_status: Option<i32>,
     /// The kernel's iterator over numbers; `None` before Linux 6.4.
     pub iterator: Option<NumberIterator>,
 }
@@ -48,8 +50,9 @@ pub struct NumberIterator {
 impl PathTypes {
     /// Returns whether programs need this structure or function.
     pub fn needs(name: &str) -> bool {
-        const NEEDED: [&str; 17] = [
+        const NEEDED: [&str; 18] = [
             "task_struct",
+            "thread_info",
             "files_struct",
             "fdtable",
             "file",
@@ -105,6 +108,9 @@ impl PathTypes {
             name_text: at("qstr", "name")?,
             inode_number: at("inode", "i_ino")?,
             super_magic: at("super_block", "s_magic")?,
+            task_status: at("task_struct", "thread_info")
+                .filter(|_| cfg!(target_arch = "x86_64"))
+                .and_then(|info| Some(info + at("thread_info", "status")?)),
             iterator: NumberIterator::of(types),
         })
     }

@@ -19,7 +19,7 @@ use super::write_nothing;
 use crate::{
     expression::CONTEXT,
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
-    paths::{STRINGS, look_up_call},
+    paths::{PathTypes, STRINGS, look_up_call},
 };
 
 /// The size of the hash's values: a bit for each argument whose string could not be read, and the arguments.
@@ -57,13 +57,13 @@ impl Call {
 
     /// Writes code that finds out which arguments are strings. If there are none, the record is complete, and the code jumps
     /// to `written`.
-    pub fn find_strings(&self, code: &mut Code, strings: &[StringPlace], written: Label) {
+    pub fn find_strings(&self, code: &mut Code, strings: &[StringPlace], types: Option<&PathTypes>, written: Label) {
         let has_some = code.label();
         for at in (0..UNREAD_BYTES).step_by(8) {
             code.store_number(Size::Double, UNREAD.after(at), 0);
         }
         match self {
-            Call::Begins { call, .. } => look_up_call(code, *call),
+            Call::Begins { call, .. } => look_up_call(code, *call, types),
             Call::Ends => take_unread(code),
         }
         code.jump_if(Condition::NotEqual, STRINGS, 0, has_some);

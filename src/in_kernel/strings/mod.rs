@@ -176,7 +176,7 @@ pub(crate) fn string_code(
     let written = code.label();
     let room = Room::new(format, of_begin.is_some(), written);
     if let Some(call) = &call {
-        call.find_strings(&mut code, &strings, written);
+        call.find_strings(&mut code, &strings, types.paths, written);
     }
     strings.iter().for_each(|string| write_string(&mut code, *string, &room, call.as_ref()));
     code.here(written);

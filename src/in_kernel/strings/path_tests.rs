@@ -43,6 +43,7 @@ const TYPES: PathTypes = PathTypes {
     name_text: 8,
     inode_number: 8,
     super_magic: 8,
+    task_status: Some(24),
     iterator: None,
 };
 

@@ -104,7 +104,7 @@ impl<'a> Strings<'a> {
             code.store_number(Size::Double, kept_file(slot), 0);
         }
         look_up_paths(code, done);
-        look_up_call(code, PairLayout::ID);
+        look_up_call(code, PairLayout::ID, None);
         jump_unless(code, FILES, done);
         keep_files(code, types, kept_file(0), |at| Registers::argument(kept(REGISTERS), at));
     }
@@ -236,7 +236,7 @@ impl<'a> Strings<'a> {
             return;
         }
         let has_strings = code.label();
-        look_up_call(code, PairLayout::ID);
+        look_up_call(code, PairLayout::ID, None);
         self.find_name(code);
         code.jump_if(Condition::NotEqual, STRINGS, 0, has_strings);
         write_nothing(code, &self.places);
