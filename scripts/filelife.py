@@ -63,7 +63,7 @@ def removed(file: File, creation: tuple[int, str] | None, call: Any, task: str) 
         counts[UNKNOWN] += 1  # --name may match the folder, which is not known.
         unknown.extend([file[0]][: MOST_NAMES - len(unknown)])
     elif is_named:
-        counts["of files whose creation was not seen"] += 1
+        counts["whose name is cut off" if file[0].endswith(CUT) else "of files whose creation was not seen"] += 1
 
 
 def syscall(call: Any) -> None:

@@ -94,6 +94,7 @@ fn a_value_that_a_field_never_has_is_an_error() {
         ("syscall/name==\"opnat\" && duration > 5/", "`name` of syscall is never `opnat`; did you mean openat"),
         ("syscall/!(name ~ \"opnat*\")/", "`name` of syscall is never `opnat*`"),
         ("syscall/errno=ENONET1/", "`errno` of syscall is never `ENONET1`; did you mean ENONET"),
+        ("tcp/reset=rcvd/", "its values: received, sent"),
         ("offcpu/state=sleepng/", "did you mean sleeping?\nits values: preempted, sleeping, disk"),
         ("task-state/state=runable/", "did you mean runnable?"),
         ("signal/name=TERM/", "`name` of signal is never `TERM`"),
