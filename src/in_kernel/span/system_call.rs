@@ -85,7 +85,8 @@ fn mark_number(code: &mut Code) {
     code.load(Size::Double, Register::R1, SystemCall::id());
     code.jump_if(Condition::GreaterOrEqual, Register::R1, system_calls::COMPAT as i32, done);
     code.operate(Operation::Add, Register::R1, system_calls::COMPAT as i32);
-    code.store(Size::Double, SystemCall::id(), Register::R1);
+    // The upper half stays 0.
+    code.store(Size::Word, SystemCall::id(), Register::R1);
     code.here(done);
 }
 

@@ -184,15 +184,15 @@ impl Writer<'_> {
             // Only the end of this call ends the open call: the numbers of both must be equal.
             SystemCall::Exit.mark_compat(code);
             code.load(Size::Double, Register::R1, BEGIN.at(ID));
-            code.store(Size::Double, call_number(), Register::R1);
-            code.load(Size::Double, Register::R2, SystemCall::id());
+            load_number(code, Register::R2, SystemCall::id());
             code.jump_if(Condition::Equal, Register::R1, Register::R2, is_its_end);
             jump_unless_executed(code, is_other);
-            code.store(Size::Double, SystemCall::id(), Register::R1);
             code.jump(is_its_end);
             code.here(is_other);
             jump_unless_restored(code, no_begin);
             code.here(is_its_end);
+            code.load(Size::Double, Register::R1, BEGIN.at(ID));
+            code.store(Size::Double, call_number(), Register::R1);
             self.ended(code, done);
             code.here(no_begin);
             count_in(code, SpanCounters::WITHOUT_BEGIN);
@@ -330,6 +330,14 @@ fn call_number() -> Place {
     stack(OPEN_KEY + 8)
 }
 
+/// Writes code that loads a call's number, to compare it with several. The verifier knows that a register has the value of the
+/// stack from which it was loaded. So it would check all code that follows once more for each of the numbers. A copy that was
+/// calculated has no such bond.
+fn load_number(code: &mut Code, to: Register, from: Place) {
+    code.load(Size::Double, to, from);
+    code.operate(Operation::And, to, -1);
+}
+
 /// Writes code that keeps the begin on the stack.
 fn open(code: &mut Code, done: Label) {
     let (replace, no_room) = (code.label(), code.label());
@@ -367,7 +375,7 @@ fn write_error(code: &mut Code, to: Place) {
     const LAST: i32 = 4095;
     let done = code.label();
     code.store_number(Size::Double, to, 0);
-    code.load(Size::Double, Register::R1, call_number());
+    load_number(code, Register::R1, call_number());
     restores().for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, done));
     code.load(Size::Double, Register::R1, SystemCall::result());
     code.copy(Register::R2, 0);
@@ -400,7 +408,7 @@ fn jump_unless_restored(code: &mut Code, to: Label) {
     let restores_it = code.label();
     code.copy(Register::R1, -1);
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
-    code.load(Size::Double, Register::R1, call_number());
+    code.load(Size::Double, Register::R1, BEGIN.at(ID));
     restores().for_each(|number| code.jump_if(Condition::Equal, Register::R1, number, restores_it));
     code.jump(to);
     code.here(restores_it);

@@ -20,7 +20,7 @@ use perf_prof_format::{
     tracefs::{EventFormat, LONGEST_STRING, StringAddress, StringPlace},
 };
 
-use super::{BEGIN, KEPT_BYTES, RAW, REGISTERS, call_number, kept, record};
+use super::{BEGIN, KEPT_BYTES, RAW, REGISTERS, call_number, kept, load_number, record};
 use crate::{
     expression::{CONTEXT, IDS},
     frames::{LARGEST_FRAMES, ValueUse, read_frames, write_frames},
@@ -127,7 +127,7 @@ impl<'a> Strings<'a> {
     /// Writes code that builds the paths of the call.
     fn make_paths(&self, code: &mut Code, types: &PathTypes) {
         let (is_open, absent, done) = (code.label(), code.label(), code.label());
-        code.load(Size::Double, Register::R1, call_number());
+        load_number(code, Register::R1, call_number());
         jump_unless_closes(code, is_open);
         look_up_paths(code, absent);
         forget_paths(code);
@@ -155,7 +155,7 @@ impl<'a> Strings<'a> {
         let done = code.label();
         for (number, argument) in runs() {
             let other = code.label();
-            code.load(Size::Double, Register::R1, SystemCall::id());
+            load_number(code, Register::R1, SystemCall::id());
             code.jump_if(Condition::NotEqual, Register::R1, number, other);
             look_up_record(code, done);
             code.copy(BEGIN, Register::R0);
@@ -269,7 +269,7 @@ fn kept_file(slot: usize) -> Place {
 
 /// Writes code that keeps the path of the file descriptor that a call closes. The files of the call were found before.
 fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
-    code.load(Size::Double, Register::R1, SystemCall::id());
+    load_number(code, Register::R1, SystemCall::id());
     jump_unless_closes(code, done);
     code.load(Size::Double, Register::R1, kept_file(0));
     code.jump_if(Condition::Equal, Register::R1, 0, done);
@@ -347,7 +347,7 @@ fn look_up_record(code: &mut Code, absent: Label) {
 
 /// Writes code that jumps to `to` if the call that has ended runs a program. It always sets `R1` to the number of the call.
 fn jump_if_runs(code: &mut Code, to: Label) {
-    code.load(Size::Double, Register::R1, call_number());
+    load_number(code, Register::R1, call_number());
     runs().for_each(|(number, _)| code.jump_if(Condition::Equal, Register::R1, number, to));
 }
 
