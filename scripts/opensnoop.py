@@ -17,7 +17,7 @@ io_uring:io_uring_submit_req --by comm,op_str` counts them. Needs root, or CAP_B
 Paths are absolute: the kernel also tells the folder to which a relative one belongs. If it cannot (it has no BTF, another
 thread changes the folder meanwhile, a recording of an earlier version), the script follows chdir(), fchdir() and new
 processes, and a path whose folder is not known stays relative. --name compares the path as it is shown, that is as the
-program wrote it: a file has other paths by links and `..`. A last line counts relative ones.
+program wrote it: a file has other paths by links and `..`. Last lines count relative ones, and those that could not be compared.
 """
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from typing import Any, NamedTuple
@@ -156,17 +157,11 @@ class Paths(Folders):
         return (new, other) if new and other is not None else None
 
     def _new_path(self, call: Any) -> tuple[str, Any] | None:
-        before, now = call.oldname_str, call.newname_str
-        if now is None:
+        if (known := call.new_path) is not None:
+            return _normalized(known), None
+        if (path := call.newname_str) is None:
             return None
-        folders = (AT_FDCWD, AT_FDCWD) if call.name == "rename" else (call.args[0], call.args[2])
-        # The kernel reports the path of the first name only: a folder, and this name. The other may be in the same folder.
-        are_of_one_folder = before and "/" not in (before[0], now[:1]) and (folders[0] - folders[1]) % 2**32 == 0
-        if are_of_one_folder and (known := call.path or "").endswith(f"/{before}"):
-            return _normalized(known.removesuffix(before) + now), None
-        if call.name != "rename" and not now.startswith("/") and (of_descriptor := call.newdfd_str):
-            return _normalized(f"{of_descriptor}/{now}"), None
-        return self._in_folder(now, call, folders[1])
+        return self._in_folder(path, call, AT_FDCWD if call.name == "rename" else call.args[2])
 
     def _in_folder(self, path: str, call: Any, folder: int) -> tuple[str, Any]:
         whole = self.absolute(path, call, folder)
@@ -179,7 +174,10 @@ class Paths(Folders):
 
 def _normalized(path: str) -> str:
     """Returns the path without `.` and double slashes. `..` stays: after a symbolic link, it leads to another folder."""
-    return path if ".." in path.split("/") else os.path.normpath(path)
+    if ".." in path.split("/"):
+        return path
+    # normpath() keeps two slashes at the start, which Linux takes for one.
+    return os.path.normpath(re.sub("^/+", "/", path))
 
 
 def _processes() -> list[int]:

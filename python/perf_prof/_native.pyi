@@ -555,7 +555,8 @@ class Top:
 
 def syscall_name(nr: int) -> str:
     """Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this
-    machine's architecture; with --input, for the recording's architecture (from __init__ on)."""
+    machine's architecture; with --input, for the recording's architecture (from __init__ on). For calls of 32-bit programs
+    on x86-64, 2048 is added to the number, as in `nr` of spans of `syscall`."""
 
 def syscall_nr(name: str) -> int:
     """Returns the number of a system call. Raises KeyError if the architecture has no system call of this name."""

@@ -133,7 +133,10 @@ impl Capture {
     /// samples.
     pub(super) fn drop_rest_if_compared(&mut self) {
         let until = Instant::now() + DROPPED_WITHIN;
-        while self.found.is_some() && !matches!(self.wait(Some(until)), Wait::Ended(_) | Wait::Timeout) {}
+        while self.found.is_some()
+            && Instant::now() < until
+            && !matches!(self.wait(Some(until)), Wait::Ended(_) | Wait::Timeout)
+        {}
     }
 
     /// Calls `each` for each wanted descriptor that can be read. Returns false if this kernel does not count lost records.

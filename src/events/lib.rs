@@ -41,6 +41,8 @@
 //!   spans, and how this is reported: `event/span/incomplete.rs`, `event/shortfall.rs`
 //! * which tasks a wait for a CPU is charged to: `derive/span/runs.rs`; the cache for filters of spans:
 //!   `derive/span/verdicts.rs`
+//! * calls of 32-bit programs: `derive/compat_calls.rs`; the texts that a field of a source can have:
+//!   `derive/source/field_values.rs`
 //! * another event that is derived from several: an implementation of `Derivation` in `derive/`, which `Derived` starts
 //! * what an aggregator keeps for a key: `aggregate/definition.rs` (`Measure`), `aggregate/groups.rs` (the table and
 //!   its limit), `aggregate/distribution.rs`; how it is shown: `aggregate/report.rs`

@@ -138,6 +138,9 @@ fn a_filter_over_paths_counts_the_calls_whose_path_is_not_known() {
     let (all, some) = (run("comm == \"deep-remover\""), run(&of_folder));
     assert!(all.contains("total: 6 "), "{all}");
     assert!(some.contains("total: at least 1 ") && some.contains("5 calls have a path that is not known"), "{some}");
+    // The path of the only name is known or not, and there is no second name.
+    let second = run("comm == \"deep-remover\" && new_path ~ \"/no/*\"");
+    assert!(second.contains("total: 0 ") && !second.contains("not known"), "{second}");
     // A call that another part of the filter refuses is complete.
     let refused = run(&format!("ret == 7 && {of_folder}"));
     assert!(!refused.contains("not known"), "{refused}");

@@ -37,7 +37,7 @@ const SYNONYMS: [(&str, &str); 82] = [
     ("iotop, biotop, o_direct, direct io", "biosnoop, biolatency, block-io, writes which files"),
     ("who dirtied, dirty, dirtied, page cache, writeback", "dirties pages, writes which files, block-io"),
     ("cold read, cold cache", "major-faults, block-io, biosnoop"),
-    ("file, open, path", "file, opensnoop, filelife, openat"),
+    ("file, open, path, file not found, no such file, enoent", "file, opensnoop, filelife, openat"),
     ("refused, connection refused, retransmit, rst, accept, tcp bytes", "tcplife, tcp, connection"),
     (
         "close_wait, close wait, time_wait, fin_wait, half open, leak connections, leaked connections, connection leak",

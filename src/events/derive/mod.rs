@@ -4,7 +4,7 @@
 //! [`Derived`] is a derived event that the user selected. A run opens or reads the inputs of derived events besides the
 //! events that the user selected. [`DerivingSink`] passes the samples of the inputs to each [`Derivation`].
 
-mod compat;
+mod compat_calls;
 mod outlet;
 mod pair;
 mod sink;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Derivation, Derived, PairSplitter,
-    compat::CompatCalls,
+    compat_calls::CompatCalls,
     outlet::{Held, Outlet},
     started::{Derivations, Started},
 };

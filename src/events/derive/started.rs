@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Derivation, PairSplitter, compat::CompatCalls};
+use super::{Derivation, PairSplitter, compat_calls::CompatCalls};
 use crate::event::{Context, Deliver, Flow};
 
 /// The derivations of a run.

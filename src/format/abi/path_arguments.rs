@@ -39,7 +39,7 @@ const NAMES: &[&str] = &[
 ];
 /// The system calls whose argument `name` is a file name. In other calls, the argument `name` is something else, such
 /// as the name of an attribute.
-const WITH_NAME: &[&str] = &["acct", "name_to_handle_at", "umount2"];
+const WITH_NAME: &[&str] = &["acct", "name_to_handle_at", "umount", "umount2"];
 /// The calls that store the text `oldname` in a symbolic link. They open no file of this name.
 const LINKS: &[&str] = &["symlink", "symlinkat"];
 /// The system call that has a descriptor and a file name, but the descriptor is not a folder: it is an inotify
@@ -101,12 +101,14 @@ const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
         "recvfrom", "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setns", "setsockopt", "shutdown", "sync_file_range",
         "syncfs", "vmsplice", "write", "writev",
         // Of 32-bit programs.
-        "_llseek", "fchown32", "fcntl64", "fstat64", "fstatfs64", "ftruncate64",
+        "_llseek", "fadvise64_64", "fchown32", "fcntl64", "fstat64", "fstatfs64", "ftruncate64", "oldfstat", "readdir",
+        "recvmmsg_time64",
     ]),
     (&[(0, "dfd")], &[
         "faccessat", "faccessat2", "fchmodat", "fchmodat2", "fchownat", "file_getattr", "file_setattr", "fspick", "fstatat64",
         "futimesat", "getxattrat", "listxattrat", "mkdirat", "mknodat", "mount_setattr", "name_to_handle_at", "newfstatat", "open_tree",
         "open_tree_attr", "openat", "openat2", "readlinkat", "removexattrat", "setxattrat", "statx", "unlinkat", "utimensat",
+        "utimensat_time64",
     ]),
     (&[(0, "oldfd")], &["dup2", "dup3"]),
     (&[(0, "fildes")], &["dup"]),
@@ -121,10 +123,12 @@ const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
     (&[(0, "fanotify_fd"), (3, "dfd")], &["fanotify_mark"]),
     (&[(0, "fs_fd")], &["fsmount"]),
     (&[(0, "mountdirfd")], &["open_by_handle_at"]),
-    (&[(0, "mqdes")], &["mq_getsetattr", "mq_notify", "mq_timedreceive", "mq_timedsend"]),
+    (&[(0, "mqdes")], &["mq_getsetattr", "mq_notify", "mq_timedreceive", "mq_timedreceive_time64", "mq_timedsend", "mq_timedsend_time64"]),
     (&[(0, "pidfd")], &["pidfd_getfd", "pidfd_send_signal", "process_madvise", "process_mrelease"]),
     (&[(0, "ruleset_fd")], &["landlock_add_rule", "landlock_restrict_self"]),
-    (&[(0, "ufd")], &["signalfd", "signalfd4", "timerfd_gettime", "timerfd_settime"]),
+    (&[(0, "ufd")], &[
+        "signalfd", "signalfd4", "timerfd_gettime", "timerfd_gettime64", "timerfd_settime", "timerfd_settime64",
+    ]),
     (&[(4, "fd")], &["mmap", "mmap2"]),
 ];
 

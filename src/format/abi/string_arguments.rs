@@ -81,6 +81,8 @@ const CALLS: &[(&str, &[StringArgument])] = &[
     ("mq_unlink", &[(0, "u_name")]),
     ("name_to_handle_at", &[(1, "name")]),
     ("newfstatat", &[(1, "filename")]),
+    ("oldlstat", &[(0, "filename")]),
+    ("oldstat", &[(0, "filename")]),
     ("open", &[(0, "filename")]),
     ("open_tree", &[(1, "filename")]),
     ("open_tree_attr", &[(1, "filename")]),
@@ -110,11 +112,13 @@ const CALLS: &[(&str, &[StringArgument])] = &[
     ("symlinkat", &[(0, "oldname"), (2, "newname")]),
     ("truncate", &[(0, "path")]),
     ("truncate64", &[(0, "path")]),
+    ("umount", &[(0, "name")]),
     ("umount2", &[(0, "name")]),
     ("unlink", &[(0, "pathname")]),
     ("unlinkat", &[(1, "pathname")]),
     ("utime", &[(0, "filename")]),
     ("utimensat", &[(1, "filename")]),
+    ("utimensat_time64", &[(1, "filename")]),
     ("utimes", &[(0, "filename")]),
 ];
 

@@ -12,9 +12,8 @@ const COMPAT_END: i64 = 2 * COMPAT;
 macro_rules! architectures {
     ($($module:ident: $($machine:literal)|+;)+) => {
         /// Returns the name of a system call. `machine` is the name of an architecture, as in `uname -m` or in the Rust
-        /// compiler.
-        pub fn name(machine: &str, number: i64) -> Option<&'static str> {
-            let (machine, number) = table(machine, number);
+        /// compiler. The number is that of the kernel, without a mark.
+        pub fn name_in_table(machine: &str, number: i64) -> Option<&'static str> {
             let number = usize::try_from(number).ok()?;
             match machine {
                 $($($machine)|+ => syscalls::$module::Sysno::new(number).map(|call| call.name()),)+
@@ -52,9 +51,19 @@ pub fn is_compat(machine: &str, number: i64) -> bool {
     matches!(machine, "x86_64" | "amd64") && (COMPAT..COMPAT_END).contains(&number)
 }
 
-/// Returns the architecture whose table has the number of a call, and the number in this table.
-fn table(machine: &str, number: i64) -> (&str, i64) {
-    if is_compat(machine, number) { ("i686", number - COMPAT) } else { (machine, number) }
+/// Returns the name of a system call, as [`name_in_table`] does. The number may be that of a marked compat call.
+pub fn name(machine: &str, number: i64) -> Option<&'static str> {
+    if is_compat(machine, number) {
+        return name_in_table("i686", number - COMPAT);
+    }
+    name_in_table(machine, number)
+}
+
+/// Returns the name of a system call if its arguments are those of the calls with this name on other machines.
+pub fn name_with_arguments(machine: &str, number: i64) -> Option<&'static str> {
+    // On i386, the arguments of the first are in memory, and the fourth argument of the second takes two registers.
+    const OTHERS: [&str; 2] = ["mmap", "fanotify_mark"];
+    name(machine, number).filter(|name| !is_compat(machine, number) || !OTHERS.contains(name))
 }
 
 /// Returns the numbers of a system call: that of 64-bit programs, and that of marked compat calls.
@@ -150,6 +159,10 @@ mod tests {
         let compat = ["open", "waitpid", "openat", "preadv"].map(|name| numbers("x86_64", name).collect::<Vec<_>>());
         assert_eq!(compat, [vec![2, 2053], vec![2055], vec![257, 2343], vec![295, 2381]]);
         assert_eq!([2053, 2343].map(|number| name("x86_64", number)), [Some("open"), Some("openat")]);
+        assert_eq!([2138, 2387].map(|number| name("x86_64", number)), [Some("mmap"), Some("fanotify_mark")]);
+        assert_eq!([2138, 2387].map(|number| name_with_arguments("x86_64", number)), [None; 2]);
+        assert_eq!([9, 2343].map(|number| name_with_arguments("x86_64", number)), [Some("mmap"), Some("openat")]);
+        assert_eq!(name_in_table("x86_64", 2053), None);
         assert_eq!([2047, 4095, 4101].map(|number| name("x86_64", number)), [None; 3]);
         assert_eq!(numbers("aarch64", "openat").collect::<Vec<_>>(), [56]);
         assert_eq!((number("x86_64", "no such call"), number("vax", "read")), (None, None));

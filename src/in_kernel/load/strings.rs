@@ -241,7 +241,7 @@ pub(super) fn arguments_of_calls() -> Result<Map, CallError> {
         inner: None,
     })?;
     for call in 0..MOST_CALLS {
-        let name = system_calls::name(std::env::consts::ARCH, call.into()).unwrap_or_default();
+        let name = system_calls::name_with_arguments(std::env::consts::ARCH, call.into()).unwrap_or_default();
         let bits = bits_of_call(name);
         if bits != 0 {
             map.set(&call.to_ne_bytes(), &bits.to_ne_bytes(), BPF_ANY)?;

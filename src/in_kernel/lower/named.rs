@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use perf_prof_events::event::{Context, SpanFormat};
 use perf_prof_format::{
+    abi::system_calls,
     spec::glob_matches,
     tracefs::{Comparison, TextComparison},
 };
@@ -11,13 +12,13 @@ use perf_prof_format::{
 use super::Unsuited;
 use crate::expression::{Number, Sign, Test};
 
-/// Only numbers from -1 to below this number can have a name. To compile a comparison, the text of each of these numbers is
-/// compared.
-const NAMED: i64 = 4096;
+/// Only numbers from -1 to below this number can have a name: system calls have the largest ones. To compile a comparison, the
+/// text of each of these numbers is compared.
+const NAMED: i64 = 2 * system_calls::COMPAT;
 /// Examples of numbers that have no name.
 const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
 /// The maximum number of numbers that a test compares in place of a text.
-const MOST: usize = 64;
+const MOST: usize = 160;
 
 /// The texts of a field, by number, such as names of system calls.
 #[derive(Clone)]

@@ -102,7 +102,7 @@ pub(crate) fn make_paths(
     let done = code.label();
     look_up_paths(code, done);
     forget_paths(code);
-    // Before the call ends, its number is that of the kernel.
+    // Programs that pair calls have marked the number.
     look_up_call(code, call, (found == Found::All).then_some(types));
     jump_unless(code, FILES, done);
     find_files(code, types, found, argument);

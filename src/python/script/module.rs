@@ -112,7 +112,8 @@ pub fn name_package(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this
-/// machine's architecture; with --input, for the recording's architecture (from __init__ on).
+/// machine's architecture; with --input, for the recording's architecture (from __init__ on). For calls of 32-bit programs
+/// on x86-64, 2048 is added to the number, as in `nr` of spans of `syscall`.
 #[pyfunction]
 fn syscall_name(nr: i64) -> String {
     with_machine(|machine| system_calls::name(machine, nr)).map_or_else(|| format!("sys_{nr}"), str::to_owned)
@@ -129,7 +130,7 @@ fn syscall_nr(name: &str) -> PyResult<i64> {
 #[pyfunction]
 #[pyo3(signature = (nr, machine = None))]
 fn syscall_of_machine(nr: i64, machine: Option<&str>) -> Option<&'static str> {
-    system_calls::name(machine.unwrap_or(std::env::consts::ARCH), nr)
+    system_calls::name_in_table(machine.unwrap_or(std::env::consts::ARCH), nr)
 }
 
 /// Returns the number of a system call of an architecture, as `uname -m` prints it; None if it has no such call.

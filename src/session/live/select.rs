@@ -5,7 +5,7 @@ use std::{slice, sync::Arc};
 use anyhow::{Result, anyhow, bail};
 use perf_prof_capture::{Counting, EventRequest, Frames, PerfEvent};
 use perf_prof_events::{
-    derive::{self, Derived, Presence, Span, SpanRule},
+    derive::{self, Derived, Presence, Span, SpanRule, source::ProgramBits},
     event::{EventType, Format, InterpreterFrameUse, OtherFormat, RawData},
 };
 use perf_prof_format::{
@@ -308,7 +308,7 @@ impl Selection {
                 ..Attrs::default()
             };
             let (selector, kind) = (spec.selector.clone(), rule.event.clone());
-            let filter = narrow.and_then(|narrow| narrow(&span.options));
+            let filter = narrow.and_then(|narrow| narrow(&span.options, ProgramBits::Any));
             let before = self.events.len();
             self.add(plan, &EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone }, tracefs)?;
             // The call chain of a span shows why the span began. So it includes the program's functions, even if the

@@ -3,11 +3,11 @@
 use std::env::consts::ARCH;
 
 use perf_prof_events::{
-    derive::source,
+    derive::source::{self, ProgramBits},
     event::{EventType, Format, Stats},
 };
 use perf_prof_format::{
-    abi::PERF_SAMPLE_STACK_USER,
+    abi::{PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER},
     spec::{EventSpec, SpanSpec},
 };
 use perf_prof_recordings::{AttrFlag, RecordedEvent, Recording};
@@ -86,7 +86,10 @@ impl Lacking {
         {
             return;
         }
-        let own = narrow.and_then(|narrow| narrow(&span.options));
+        // Without registers of user space, calls of 32-bit programs cannot be recognized, and nothing is known of them.
+        let has_registers = |&attr: &usize| recording.events[attr].attr.format.sample_type & PERF_SAMPLE_REGS_USER != 0;
+        let bits = if attrs.iter().all(has_registers) { ProgramBits::Any } else { ProgramBits::Only64 };
+        let own = narrow.and_then(|narrow| narrow(&span.options, bits));
         // The numbers of system calls in this filter are those of this machine.
         let is_foreign = recording.features.arch.as_deref().is_some_and(|arch| arch != ARCH);
         for (&attr, filter) in attrs.iter().zip(filters) {

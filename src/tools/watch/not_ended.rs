@@ -18,46 +18,51 @@ struct OfEvent {
     source: &'static str,
     /// What the source calls one span, and several.
     words: [&'static str; 2],
-    number: u64,
+    /// `None` if it is not known: the run goes on, or ended early.
+    number: Option<u64>,
 }
 
 impl NotEnded {
-    /// Creates the numbers for these events, which are 0 so far.
+    /// Creates the numbers for these events, which are not known yet.
     pub fn of_events<'e>(events: impl Iterator<Item = (usize, &'e EventType)>) -> NotEnded {
         let of_event = |(event, of): (usize, &EventType)| {
             let Format::Span(span) = &of.format else { return None };
             let is_counted = span.is_source() && span.at_end == OpenAtEnd::Counted;
             let source = source::source(&span.format.name).filter(|_| is_counted)?;
-            Some(OfEvent { event, name: of.shown_name(), source: source.name, words: source.outlasting?, number: 0 })
+            Some(OfEvent { event, name: of.shown_name(), source: source.name, words: source.outlasting?, number: None })
         };
         NotEnded(events.filter_map(of_event).collect())
     }
 
     /// Notes how many spans of an event had not ended.
     pub fn note(&mut self, event: usize, number: u64) {
-        self.0.iter_mut().filter(|of| of.event == event).for_each(|of| of.number = number);
+        self.0.iter_mut().filter(|of| of.event == event).for_each(|of| of.number = Some(number));
     }
 
     /// Returns the lines below a table that lacks such spans.
     pub fn lines(&self) -> Vec<String> {
-        self.0.iter().filter(|of| of.number != 0).map(OfEvent::line).collect()
+        self.0.iter().filter_map(OfEvent::line).collect()
     }
 
-    /// Returns the member of a JSON object. `None` if no event tells the number.
+    /// Returns the member of a JSON object, which is null if a number is not known. `None` if no event tells the number.
     pub fn member(&self) -> Option<(String, Json)> {
-        let number: u64 = self.0.iter().map(|of| of.number).sum();
+        let number: Option<u64> = self.0.iter().map(|of| of.number).sum();
         (!self.0.is_empty()).then(|| ("not_ended".to_owned(), json!(number)))
     }
 }
 
 impl OfEvent {
-    fn line(&self) -> String {
+    /// Returns the line about these spans, if there are any.
+    fn line(&self) -> Option<String> {
         let OfEvent { name, source, words: [one, several], number, .. } = self;
-        let what = match number {
+        let what = match (*number)? {
+            0 => return None,
             1 => format!("1 {one} had not ended and is not in this table; the option `open` adds it"),
-            _ => format!("{number} {several} had not ended and are not in this table; the option `open` adds them"),
+            number => {
+                format!("{number} {several} had not ended and are not in this table; the option `open` adds them")
+            }
         };
-        format!("{name}: {what} (`{source}/open/`)")
+        Some(format!("{name}: {what} (`{source}/open/`)"))
     }
 }
 
@@ -67,16 +72,16 @@ mod tests {
 
     #[test]
     fn only_events_with_such_spans_have_a_line() {
-        let of = |event, number| OfEvent {
+        let of = |event| OfEvent {
             event,
             name: format!("tcp{event}"),
             source: "tcp",
             words: ["connection", "connections"],
-            number,
+            number: None,
         };
-        let mut spans = NotEnded(vec![of(2, 0), of(4, 0), of(5, 0)]);
-        assert_eq!((spans.lines().len(), spans.member().unwrap().1), (0, json!(0)));
-        [(2, 1), (5, 7), (3, 9)].into_iter().for_each(|(event, number)| spans.note(event, number));
+        let mut spans = NotEnded(vec![of(2), of(4), of(5)]);
+        assert_eq!((spans.lines().len(), spans.member().unwrap().1), (0, Json::Null));
+        [(2, 1), (4, 0), (5, 7), (3, 9)].into_iter().for_each(|(event, number)| spans.note(event, number));
         let lines = [
             "tcp2: 1 connection had not ended and is not in this table; the option `open` adds it (`tcp/open/`)",
             "tcp5: 7 connections had not ended and are not in this table; the option `open` adds them (`tcp/open/`)",

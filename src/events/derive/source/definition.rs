@@ -64,15 +64,28 @@ pub struct SourceDefinition {
     /// A function that makes a filter for the kernel from the options. The filter only saves work: perf-prof filters the
     /// spans in any case.
     pub narrow: Option<Narrow>,
-    /// A function that returns whether a span has a path that is not known, so that a filter over it has no result.
-    pub lacks_path: Option<fn(&SpanView<'_>) -> bool>,
+    /// The fields with paths, and a function that returns whether a span has a path that is not known in one of them. A filter
+    /// over this field then has no result.
+    pub lacks_path: Option<(&'static [&'static str], LacksPath)>,
 }
 
 /// A function that returns the kind of a span, as a number.
 pub type Kind = fn(&SpanView<'_>) -> u64;
 
+/// A function that returns whether a span has a path, in the field with this name, that is not known.
+pub type LacksPath = fn(&SpanView<'_>, &str) -> bool;
+
 /// A function that makes a filter for events from the options. It returns `None` if no filter can be made from them.
-type Narrow = fn(&[SpanOption]) -> Option<String>;
+type Narrow = fn(&[SpanOption], ProgramBits) -> Option<String>;
+
+/// The programs whose events a filter selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramBits {
+    /// All programs.
+    Any,
+    /// Those of 64 bits. Others cannot be recognized in the samples.
+    Only64,
+}
 
 /// In which tasks the events of a span happen. This determines which events are needed for a selected task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

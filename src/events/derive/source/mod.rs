@@ -31,7 +31,7 @@ use perf_prof_format::{
 
 use self::definition::{Field, Flag, Rule};
 pub use self::{
-    definition::{Dependent, Scope, SourceDefinition},
+    definition::{Dependent, LacksPath, ProgramBits, Scope, SourceDefinition},
     target::{Coverage, SourceTargetError, check_coverage, scope},
     unseen_begin::UnseenBegin,
 };

@@ -13,11 +13,12 @@ use perf_prof_format::{
     value,
 };
 
-use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, UnseenBegin, texts};
+use super::{Field, Flag, ProgramBits, Rule, STRINGS, Scope, SourceDefinition, UnseenBegin, texts};
 use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
-/// The numbers of the system call rt_sigreturn(), and of sigreturn() of 32-bit programs. This call restores the registers of the code that a signal interrupted. So
-/// its return has the number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c) and no result.
+/// The numbers of the system call rt_sigreturn(), and of sigreturn() of 32-bit programs. These calls restore the registers of the
+/// code that a signal interrupted. So their returns have the number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c)
+/// and no result.
 #[cfg(target_arch = "x86_64")]
 const RESTORES: &[i64] = &[15, 2167, 2221];
 #[cfg(not(target_arch = "x86_64"))]
@@ -36,6 +37,10 @@ const RESTORED: &str = "_tid+id|_tid+139";
 const EXECUTED: [&str; 2] = ["_tid+id|_tid+2059|_tid+322|_tid+2406", "_tid+id|_tid+59|_tid+322|_tid+2406"];
 /// The numbers of these returns before compat calls are marked.
 const EXECUTES: [i64; 2] = [59, 11];
+
+/// The fields with the paths of the files that a call names: the first and the second.
+const PATH: &str = "path";
+const NEW_PATH: &str = "new_path";
 
 /// The usual errors of calls that seccomp refuses: EPERM, EACCES and ENOSYS.
 const REFUSED: [i64; 3] = [1, 13, 38];
@@ -94,7 +99,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     unseen_begin: Some(unseen_begin),
     without_return: &["exit", "exit_group"],
     narrow: Some(narrow),
-    lacks_path: Some(|span| has_name(span) && path(span, "").is_none()),
+    lacks_path: Some((&[PATH, NEW_PATH], lacks_path)),
     ..SourceDefinition::EMPTY
 };
 
@@ -116,34 +121,37 @@ pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
         field(format!("{name}_str"), about, ComputeField::UserText(name, descriptor))
     });
     let about = "the absolute path of the file that the call is about; None if it is not known, or if there is none";
-    let path = field("path".to_owned(), about, ComputeField::UserText("path", path));
+    let path = field(PATH.to_owned(), about, ComputeField::UserText(PATH, path));
     let about = "the absolute path of the call's second file name, such as the new one of a rename; None as for path";
-    let second = field("new_path".to_owned(), about, ComputeField::UserText("new_path", new_path));
+    let second = field(NEW_PATH.to_owned(), about, ComputeField::UserText(NEW_PATH, new_path));
     strings.chain(descriptors).chain([path, second])
 }
 
 /// Returns the string to which the argument with this name points.
 fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
-    let call = system_calls::name(span.machine(), span.key(1))?;
+    let call = system_calls::name_with_arguments(span.machine(), span.key(1))?;
     let (index, _) = string_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
     Some(text(span, *index)?.into())
 }
 
 /// Returns the path of the file descriptor in the argument with this name.
 fn descriptor<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
-    let call = system_calls::name(span.machine(), span.key(1))?;
+    let call = system_calls::name_with_arguments(span.machine(), span.key(1))?;
     let (index, _) = descriptor_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
     Some(path_of_descriptor(span, *index)?.into())
 }
 
-/// Returns whether a call takes the name of a file.
-fn has_name(span: &SpanView<'_>) -> bool {
-    system_calls::name(span.machine(), span.key(1)).is_some_and(|call| name_arguments(call).next().is_some())
+/// Returns whether a call has a file name whose path is not known. `field` is `path` or `new_path`.
+fn lacks_path(span: &SpanView<'_>, field: &str) -> bool {
+    let (at, path): (_, Option<Cow<'_, [u8]>>) =
+        if field == NEW_PATH { (1, new_path(span, field)) } else { (0, path(span, field)) };
+    let has_name = |call| name_arguments(call).nth(at).is_some();
+    path.is_none() && system_calls::name_with_arguments(span.machine(), span.key(1)).is_some_and(has_name)
 }
 
 /// Returns the path of the file that a call is about: of its first file name, or else of its first file descriptor.
 fn path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
-    let call = system_calls::name(span.machine(), span.key(1))?;
+    let call = system_calls::name_with_arguments(span.machine(), span.key(1))?;
     match name_arguments(call).next() {
         Some(name) => path_of_name(span, name),
         None => Some(path_of_descriptor(span, descriptor_arguments(call).first()?.0)?.into()),
@@ -152,7 +160,7 @@ fn path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
 
 /// Returns the path of the second file name of a call, as renames and links have it.
 fn new_path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
-    let call = system_calls::name(span.machine(), span.key(1))?;
+    let call = system_calls::name_with_arguments(span.machine(), span.key(1))?;
     path_of_name(span, name_arguments(call).nth(1)?)
 }
 
@@ -224,11 +232,12 @@ const MOST_NAMED: usize = 32;
 /// Returns a filter for the calls that the option `name=` selects. The filter contains the call numbers of this machine, so
 /// it is for live events only. It sees the numbers of the kernel, in which compat calls are not marked yet. So it also selects a
 /// few other calls.
-fn narrow(options: &[SpanOption]) -> Option<String> {
+fn narrow(options: &[SpanOption], bits: ProgramBits) -> Option<String> {
     let names = &options.iter().find(|option| option.name == "name")?.values;
     let mut numbers: Vec<i64> = Vec::new();
     for name in names {
-        let of_name = numbers_of(name);
+        let mut of_name = numbers_of(name);
+        of_name.retain(|number| bits == ProgramBits::Any || !system_calls::is_compat(ARCH, *number));
         if of_name.is_empty() {
             return None;
         }
@@ -236,7 +245,9 @@ fn narrow(options: &[SpanOption]) -> Option<String> {
         if of_name.iter().any(|number| RESTORES.contains(number)) {
             numbers.push(-1);
         }
-        let executes = |number: &i64| matches!(system_calls::name(ARCH, *number), Some("execve" | "execveat"));
+        let executes = |number: &i64| {
+            bits == ProgramBits::Any && matches!(system_calls::name(ARCH, *number), Some("execve" | "execveat"))
+        };
         if cfg!(target_arch = "x86_64") && of_name.iter().any(executes) {
             numbers.extend(EXECUTES);
         }
@@ -252,6 +263,10 @@ fn numbers_of(name: &str) -> Vec<i64> {
     if !is_glob(name) {
         return system_calls::numbers(ARCH, name).collect();
     }
-    let matches = |number: &i64| system_calls::name(ARCH, *number).is_some_and(|call| glob_matches(name, call));
+    // A number without a name may be that of a new call.
+    let matches = |number: &i64| match system_calls::name(ARCH, *number) {
+        Some(call) => glob_matches(name, call),
+        None => glob_matches(name, &format!("sys_{number}")),
+    };
     (0..2 * system_calls::COMPAT).filter(matches).collect()
 }

@@ -140,3 +140,30 @@ fn a_filter_may_compare_the_text_of_an_argument() {
     let fields = [source.span_fields(), vec![argument]].concat();
     assert!(source.filter(span, spec.filter.as_deref(), &fields).unwrap().is_some());
 }
+
+/// The kernel's filter may select more calls than the option `name=`, but never fewer.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn names_of_calls_narrow_what_the_kernel_delivers() {
+    let narrowed = |selector: &str, bits| {
+        let spec = parse_events(selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        source_of(span).unwrap().unwrap().narrow.unwrap()(&span.options, bits)
+    };
+    let rows = [
+        ("syscall/name=openat/", ProgramBits::Only64, Some("id == 257")),
+        ("syscall/name=openat/", ProgramBits::Any, Some("id == 257 || id == 295")),
+        ("syscall/name=unlink*/", ProgramBits::Only64, Some("id == 87 || id == 263")),
+        ("syscall/name=unlink*/", ProgramBits::Any, Some("id == 10 || id == 87 || id == 263 || id == 301")),
+        // The return has another number than the entry.
+        ("syscall/name=rt_sigreturn/", ProgramBits::Only64, Some("id == -1 || id == 15")),
+        ("syscall/name=execveat/", ProgramBits::Any, Some("id == 11 || id == 59 || id == 322 || id == 358")),
+        // A pattern may mean calls that have no name yet, such as `sys_4000`, or too many of them.
+        ("syscall/name=sys*/", ProgramBits::Any, None),
+        ("syscall/name=*get*/", ProgramBits::Any, None),
+        ("syscall/failed/", ProgramBits::Any, None),
+    ];
+    for (selector, bits, filter) in rows {
+        assert_eq!(narrowed(selector, bits).as_deref(), filter, "{selector}");
+    }
+}

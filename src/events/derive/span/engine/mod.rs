@@ -27,12 +27,9 @@ use super::{
     verdicts::Verdicts,
 };
 use crate::{
-    derive::Derivation,
-    event::{Context, Flow, PartView, Sample, SpanCounts, SpanFieldAt, SpanFormat, SpanSamples, SpanView},
+    derive::{Derivation, source::LacksPath},
+    event::{Context, Flow, PartView, Sample, SpanCounts, SpanFieldAt, SpanFormat, SpanSamples},
 };
-
-/// A function that returns whether a span has a path that is not known.
-type LacksPath = fn(&SpanView<'_>) -> bool;
 
 pub(super) struct Engine {
     span: Span,
@@ -43,8 +40,9 @@ pub(super) struct Engine {
     filtered_fields: Vec<bool>,
     /// Whether the filter reads a text that is computed for each span.
     has_text_filter: bool,
-    /// The index of the field `path`, and the function that returns whether it is not known, if the filter reads the field.
-    filtered_path: Option<(usize, LacksPath)>,
+    /// The indexes of the fields with paths that the filter reads, and the function that returns whether such a path is not
+    /// known. `None` if the filter reads no path.
+    filtered_paths: Option<(Vec<usize>, LacksPath)>,
     /// The cached results of a filter that reads only the text of a number, such as the name of a system call.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
@@ -127,9 +125,13 @@ impl Engine {
         let of_threads = span.has_one_per_thread().then(OfThreads::default);
         let tells_unbegun = span.definition.is_some_and(|of| of.unseen_begin.is_some());
         let threads = (tells_unbegun && context.recorded_since().is_some()).then(Threads::default);
-        let path = format.fields.iter().position(|field| field.name == "path");
-        let path = path.filter(|&at| filtered_fields.get(at).is_some_and(|&is_read| is_read));
-        let filtered_path = path.zip(span.definition.and_then(|definition| definition.lacks_path));
+        let filtered_paths =
+            span.definition.and_then(|definition| definition.lacks_path).and_then(|(names, lacks_path)| {
+                let is_read = |at: &usize| filtered_fields.get(*at) == Some(&true);
+                let is_path = |at: &usize| names.contains(&format.fields[*at].name.as_str());
+                let paths: Vec<usize> = (0..format.fields.len()).filter(is_read).filter(is_path).collect();
+                (!paths.is_empty()).then_some((paths, lacks_path))
+            });
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -137,7 +139,7 @@ impl Engine {
             layout,
             filtered_fields,
             has_text_filter,
-            filtered_path,
+            filtered_paths,
             verdicts,
             open,
             ahead,
@@ -402,11 +404,21 @@ impl Engine {
     /// Returns whether a span that does not pass the filter may do so, but its path is not known. `record` has the fields that
     /// the filter reads.
     fn is_undecided(&self, samples: &SpanSamples<'_>) -> bool {
-        let (Some((path, lacks_path)), Some(Filters::OfSpan(filter))) = (self.filtered_path, &self.span.filters) else {
+        let (Some((paths, lacks_path)), Some(Filters::OfSpan(filter))) = (&self.filtered_paths, &self.span.filters)
+        else {
             return false;
         };
-        filter.may_pass(&self.record, &|offset| self.format.field_at(offset) != Some(SpanFieldAt::Field(path)))
-            && lacks_path(&self.format.view(samples, Some(&*self.context)))
+        let may_pass = |unknown: &[usize]| {
+            let is_unknown = |field| matches!(field, SpanFieldAt::Field(at) if unknown.contains(&at));
+            filter.may_pass(&self.record, &|offset| !self.format.field_at(offset).is_some_and(is_unknown))
+        };
+        if !may_pass(paths) {
+            return false;
+        }
+        let view = self.format.view(samples, Some(&*self.context));
+        let lacks = |at: &&usize| lacks_path(&view, &self.format.fields[**at].name);
+        let unknown: Vec<usize> = paths.iter().filter(lacks).copied().collect();
+        !unknown.is_empty() && may_pass(&unknown)
     }
 
     /// Delivers a span if its task is selected and it passes the filter over its fields. Most spans do not pass, so the

@@ -19,8 +19,8 @@ struct CallNumber {
 /// The samples of the calls of 32-bit programs.
 #[derive(Debug)]
 pub(super) struct CompatCalls {
-    /// For each input of the derivation; `None` if its samples have no registers.
-    inputs: Vec<Option<CallNumber>>,
+    /// For each input of the derivation.
+    inputs: Vec<CallNumber>,
     /// The last marked sample.
     marked: Vec<u8>,
 }
@@ -37,8 +37,9 @@ impl CompatCalls {
             let offset = format.tracepoint()?.field("id").filter(|field| field.size == 8)?.offset;
             (layout.format.sample_type & PERF_SAMPLE_REGS_USER != 0).then_some(CallNumber { layout: *layout, offset })
         };
-        let inputs: Vec<_> = derived.inputs.iter().map(number).collect();
-        inputs.iter().any(Option::is_some).then_some(CompatCalls { inputs, marked: Vec::new() })
+        // If only begins or only ends were marked, none of these calls would end.
+        let inputs = derived.inputs.iter().map(number).collect::<Option<Vec<_>>>()?;
+        Some(CompatCalls { inputs, marked: Vec::new() })
     }
 
     /// Returns the sample, or a copy in which the call is marked. A restored return has the number -1 and stays as it is.
@@ -56,7 +57,7 @@ impl CompatCalls {
 
     /// Returns the offset of the number, and the number, of a call of a 32-bit program.
     fn place(&self, input: usize, record: &[u8]) -> Option<(usize, i64)> {
-        let CallNumber { layout, offset } = self.inputs.get(input).copied().flatten()?;
+        let CallNumber { layout, offset } = self.inputs.get(input)?;
         if layout.regs_user(record)?.abi != RegsAbi::Bits32 {
             return None;
         }
