@@ -9,29 +9,24 @@ usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--slow MS] [--s
     14:03:15.002 backup 7120            client  10.0.0.7:43388        10.0.0.9:5432                  -       0.21      0 reset received
 
 A client without a time to connect was refused (a reset in less than about a millisecond), or gave up (RESENT counts its
-first packets). RESENT in established connections means a lossy or crowded network. It counts how often packets were sent
-again: one time can be several segments, which `ss -ti` and RetransSegs count. `reset sent` means that close() was called
-with unread data, or with SO_LINGER and no time: for example by a server that does not read its requests to the end. The end
-`ESTABLISHED` means that a timeout ended the connection.
+first packets). RESENT in established connections means a lossy or crowded network. `reset sent` means that close() was called
+with unread data, or with SO_LINGER and no time. The end `ESTABLISHED` means that a timeout ended the connection.
 
 A server's connection begins with the last packet of its handshake, so it has no time to connect, RESENT does not count the
 SYN-ACKs that it sent again (`perf-prof top tcp:tcp_retransmit_synack --by sport` does), and a handshake that the client never
 ends is not shown. A full backlog drops packets, which clients show by RESENT, and the server by `nstat TcpExtListenDrops`.
 
 On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names them), changes of state may be missing. An END
-with `not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT lacks what an idle
-CPU sent again, and --bad goes by RESENT. How many events are missing is known at the end (`at least`), but not of which
-connections: `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by sport,dport` counts in the kernel and has all of them, and
-`perf-prof top 'tcp/connect > 100000000/open/' --by comm,dport` has slow connects, also those of open connections. Connections
-whose end is missing, or that have not ended, are only counted at the end; --open shows them, with the time of their begin.
-`--open --states` shows connections that this end does not close after the other one did (CLOSE_WAIT): a program leaks them.
+with `not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT, by which --bad
+goes too, lacks what an idle CPU sent again: `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by sport,dport` has all.
+Connections whose end is missing, or that have not ended, are only counted at the end; --open shows them, with the time of
+their begin. `--open --states` shows those that a program does not close after the other end did (CLOSE_WAIT): it leaks them.
+`--slow 1000 --open` shows clients whose connect took 1000 ms or more, that gave up after it, or that still try (no answer).
 
---slow MS shows clients whose connect took at least this long. Of one that was never established, its LIFE counts.
-
--p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
-TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
-connection; with -p these are not shown. Connections that began before the script are not shown. No tracepoint tells how
-many bytes a connection carried. None tells when accept() returned it, so LIFE includes the time in the listener's queue.
+-p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server, TASK is the task that
+closes or resets the connection, and `-` if it has not ended, or a reset of the other end or a timeout ended it. With -p these are
+only counted at the end (`at least`); --port without -p shows them. Connections that began before the script are only counted. No
+tracepoint tells how many bytes a connection carried, or when accept() returned it: LIFE includes the time in the listener's queue.
 """
 from __future__ import annotations
 
@@ -48,6 +43,7 @@ args = options.parse()
 
 # The last states of a connection that both ends closed.
 CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")
+unclear = resent = 0
 
 
 def times(states: dict[str, int]) -> str:
@@ -68,6 +64,7 @@ def end(address: str, port: int) -> str:
 
 
 def tcp(event: PerfEvent) -> None:
+    global unclear, resent
     if args.port not in (None, event.sport, event.dport) or event.open and not args.open:
         return
     parts = [state.partition("=") for state in event.states.split()]
@@ -76,6 +73,7 @@ def tcp(event: PerfEvent) -> None:
     gave_up = event.role == "client" and is_seen and "ESTABLISHED" not in states
     took = event.duration if gave_up else event.connect
     if args.slow is not None and (took is None or took < args.slow * 10**6):
+        unclear += event.role == "client" and took is None
         return
     if args.bad and is_seen and "ESTABLISHED" in states and not event.retransmits and not event.reset:
         return
@@ -84,12 +82,19 @@ def tcp(event: PerfEvent) -> None:
     how += "" if is_seen else ", not all seen"
     task = f"{event.comm} {event.pid}" if event.pid >= 0 else None
     ends = end(event.saddr, event.sport), end(event.daddr, event.dport)
+    resent += event.retransmits
     numbers = event.connect or None, event.duration, event.retransmits
     print(columns.line(event._realtime, task, event.role, *ends, *numbers, how, states))
 
 
 def __exit__() -> None:
-    events = stats().get("events", {})
-    if number := events["tcp"].get("open") if "tcp" in events else 0:
-        columns.note(f"connections that had not ended, of all tasks: {number}; --open shows them")
+    counts = stats().get("events", {}).get("tcp", {})
+    for number, text in (
+        (0 if args.open else counts.get("open", 0), "connections that had not ended, of all tasks: {}; --open shows them"),
+        (counts.get("begun_before", 0), "not shown, as they began before: {}; `perf-prof top tcp:tcp_receive_reset` counts resets"),
+        (unclear, "clients that are not shown, because not all their changes of state were seen: {}"),
+        (resent, "RESENT counts packets as the kernel sent them again; one may hold several segments (`nstat TcpRetransSegs`)"),
+    ):
+        if number:
+            columns.note(text.format(number))
     say_missing(columns)

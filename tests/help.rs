@@ -241,6 +241,9 @@ fn words_that_users_type_lead_to_what_exists() {
     for words in ["CLOSE_WAIT", "leak connections"] {
         finds(words, &["tcp", "states", "scripts/tcplife.py"]);
     }
+    for words in ["churn", "ECONNREFUSED", "ECONNRESET", "tcpconnect", "tcpretrans"] {
+        finds(words, &["tcp", "scripts/tcplife.py"]);
+    }
     finds("json", &["--json", "perf-prof export"]);
     finds("csv", &["perf-prof export"]);
     finds("time range", &["--time"]);

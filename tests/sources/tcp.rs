@@ -1,6 +1,6 @@
 //! The source `tcp`, on connections that begin and end in known ways.
 
-use std::{ffi::OsStr, path::Path};
+use std::{ffi::OsStr, path::Path, process::Command};
 
 use serde_json::Value as Json;
 
@@ -10,8 +10,10 @@ use crate::harness::{
     counting::objects,
     machine::{Need, needs},
     recording::{Folder, record_here},
-    run::{perf_prof, stdout},
+    run::{perf_prof, said, stdout},
     script::Run,
+    scripts::script,
+    wait,
 };
 
 /// A program that makes connections, and prints for each end: `truth ROLE SADDR SPORT DADDR DPORT STATES RESET
@@ -129,8 +131,13 @@ def __exit__():
 
 /// Returns an address that no other run of the test uses.
 fn address() -> String {
+    address_in(77)
+}
+
+/// Like `address`, for a test with a network of its own.
+fn address_in(net: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
-    format!("127.77.{high}.{low}")
+    format!("127.{net}.{high}.{low}")
 }
 
 #[test]
@@ -347,4 +354,90 @@ fn tables_say_how_many_connections_had_not_ended() {
             assert!(!shown(name, &open, &[]).contains("not in this table"));
         }
     }
+}
+
+/// A program whose server closes three connections, and whose clients reset two. The argument is the address of all.
+const RESET: &str = r#"
+import socket, struct, sys
+host = sys.argv[1]
+listener = socket.create_server((host, 0))
+for is_reset in False, False, False, True, True:
+    client = socket.create_connection(listener.getsockname(), source_address=(host, 0))
+    server = listener.accept()[0]
+    if is_reset:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        client.close()
+    server.close()
+    client.close()
+"#;
+
+#[test]
+fn tables_of_selected_tasks_say_how_many_connections_have_no_known_task() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let folder = Folder::new();
+    let (program, host) = (folder.path("reset.py"), address_in(79));
+    std::fs::write(&program, RESET).unwrap();
+    let program = program.to_str().unwrap();
+    let output = |selector: &str, options: &[&str]| {
+        let command = ["top", selector, "--by", "role"];
+        let output = perf_prof(&[&command, options, &["--", "python3", program, &host]].concat()).output().unwrap();
+        (stdout(&output), said(&output))
+    };
+    let servers = format!("tcp/saddr={host}, role=server/");
+    let (text, told) = output(&servers, &[]);
+    assert!(text.starts_with("total: at least 3 spans "), "{text}");
+    assert!(text.contains("\n(at least: 2 spans whose task is not known are left out)\n"), "{text}");
+    assert!(told.contains("2 spans whose task is not known are left out; without a selection of tasks (-p)"), "{told}");
+    let clients = format!("tcp/saddr={host}, role=client/");
+    for (selector, events, without_task) in [(&servers, 3, Json::from(2)), (&clients, 5, Json::Null)] {
+        let object = objects(&output(selector, &["--json"]).0).pop().unwrap();
+        assert_eq!((&object["events"], &object["without_task"]), (&events.into(), &without_task), "{object}");
+        assert_eq!(object["partial"], !without_task.is_null(), "{object}");
+    }
+    // The option `open` would add nothing.
+    let none = output(&format!("tcp/saddr={host}, reset=received/"), &[]);
+    assert!(none.0.contains("(at least: 2 spans ") && !none.1.contains("`open`"), "{none:?}");
+}
+
+/// A program that has three connections before it writes to the first pipe in its arguments. Then it reads from the second pipe,
+/// closes its sockets, also two that have no connection, and writes to the third one.
+const OLD: &str = r#"
+import socket, struct, sys
+host, ready, go, done = sys.argv[1:]
+listener = socket.create_server((host, 0))
+sockets = [socket.socket(), listener]
+for _ in range(3):
+    client = socket.create_connection(listener.getsockname(), source_address=(host, 0))
+    sockets += [client, listener.accept()[0]]
+sockets[2].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+open(ready, 'w').close()
+open(go).close()
+for one in sockets[::-1]:
+    one.close()
+open(done, 'w').close()
+"#;
+
+#[test]
+fn connections_that_ended_and_had_begun_before_the_run_are_told() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let host = address_in(80);
+    let selector = format!("tcp/saddr={host}/");
+    let watched = |command: &mut Command, options: &[&str]| {
+        let folder = Folder::new();
+        let pipes = ["ready", "go", "done"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+        assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
+        let program = Command::new("python3").args(["-c", OLD, &host]).args(&pipes).spawn().unwrap();
+        let _program = wait::Killed(program);
+        std::fs::read(&pipes[0]).unwrap();
+        command.args(options).args(["sh", "-c", ": > $0; : < $1", &pipes[1], &pipes[2]]).output().unwrap()
+    };
+    let output = watched(&mut perf_prof(&["top", &selector, "-a", "--json", "--"]), &[]);
+    let object = objects(&stdout(&output)).pop().unwrap();
+    let counts = (&object["events"], &object["begun_before"], &object["partial"]);
+    assert_eq!(counts, (&0.into(), &6.into(), &false.into()), "{object}");
+    assert!(said(&output).contains("6 spans ended that began before the run: they are not counted"), "{output:?}");
+    let output = watched(&mut script("tcplife.py"), &["--bad", "--exec"]);
+    assert!(stdout(&output).contains("(not shown, as they began before: "), "{output:?}");
 }

@@ -38,7 +38,11 @@ const SYNONYMS: [(&str, &str); 82] = [
     ("who dirtied, dirty, dirtied, page cache, writeback", "dirties pages, writes which files, block-io"),
     ("cold read, cold cache", "major-faults, block-io, biosnoop"),
     ("file, open, path, file not found, no such file, enoent", "file, opensnoop, filelife, openat"),
-    ("refused, connection refused, retransmit, rst, accept, tcp bytes", "tcplife, tcp, connection"),
+    (
+        "refused, connection refused, econnrefused, econnreset, connection reset, retransmit, rst, accept, tcp bytes, tcpconnect, \
+         tcpaccept, tcpretrans, tcpstates, churn, connection churn, short connections",
+        "tcplife, tcp, connection",
+    ),
     (
         "close_wait, close wait, time_wait, fin_wait, half open, leak connections, leaked connections, connection leak",
         "tcplife, tcp, CLOSE_WAIT, states, connection",

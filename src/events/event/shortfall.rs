@@ -43,6 +43,8 @@ pub struct Shortfall {
     pub ambiguous: u64,
     /// The number of spans, of the selected tasks, that were left out because the filter reads a path that is not known.
     pub undecided: u64,
+    /// The number of spans that were left out because tasks are selected, and the task of these spans is not known.
+    pub without_task: u64,
     /// The number of spans that were dropped because memory was short.
     pub without_room: u64,
     /// The number of spans, of the selected tasks, whose begins or whose ends are missing in the recording.
@@ -81,8 +83,9 @@ impl Shortfall {
         let overdue: u64 = stats.spans().iter().map(|span| span.overdue().gaps()).sum();
         let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum();
         let (without_room, undecided) = (sum(SpanCounts::without_room), sum(SpanCounts::undecided));
+        let without_task = sum(SpanCounts::without_task);
         let of_events = Shortfall::of_events(stats);
-        if of_events.is_none() && (without_room, undecided, all.gaps()) == (0, 0, 0) {
+        if of_events.is_none() && (without_room, undecided, without_task, all.gaps()) == (0, 0, 0, 0) {
             return None;
         }
         Some(Shortfall {
@@ -90,6 +93,7 @@ impl Shortfall {
             unended: sum(SpanCounts::unended) + overdue,
             ambiguous: sum(SpanCounts::ambiguous),
             undecided,
+            without_task,
             unpaired: sum(SpanCounts::unpaired),
             without_room,
             gaps: all.gaps(),
@@ -137,6 +141,7 @@ impl Shortfall {
             unended: more(|of| of.unended),
             ambiguous: more(|of| of.ambiguous),
             undecided: more(|of| of.undecided),
+            without_task: more(|of| of.without_task),
             without_room: more(|of| of.without_room),
             unpaired: more(|of| of.unpaired),
             unfinished: more(|of| of.unfinished),
@@ -153,6 +158,7 @@ impl Shortfall {
             since.gaps,
             since.unfinished,
             since.undecided,
+            since.without_task,
         ];
         let is_unknown = since.damaged || since.unread || since.of_some_tasks || since.filtered;
         (is_unknown || counts.iter().any(|&count| count != 0)).then_some(since)
@@ -179,6 +185,15 @@ impl Shortfall {
     pub fn undecided_text(&self) -> String {
         let what = counted(self.undecided, "call has a path that is not known", "calls have a path that is not known");
         format!("{what}, so the filter left out what it may select")
+    }
+
+    /// Returns a text of the spans whose task is not known.
+    pub fn without_task_text(&self) -> String {
+        counted(
+            self.without_task,
+            "span whose task is not known is left out",
+            "spans whose task is not known are left out",
+        )
     }
 
     /// Returns a text of the CPUs that delivered no event of their idle task: `the idle tasks of CPUs 1,3`. `None` if there
@@ -268,9 +283,8 @@ impl Shortfall {
                 "spans have ends that cannot be distinguished from the ends of other spans",
             ));
         }
-        if self.undecided != 0 {
-            reasons.push(self.undecided_text());
-        }
+        reasons.extend((self.undecided != 0).then(|| self.undecided_text()));
+        reasons.extend((self.without_task != 0).then(|| self.without_task_text()));
         if let Some(cpus) = self.cpus_text() {
             reasons.push(format!("the kernel delivers no events of {cpus}"));
         }

@@ -315,9 +315,10 @@ fn realtime() -> i64 {
 /// kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU. Of a
 /// recording of perf, and with --jobs, the 'lost' of a CPU counts events that were recorded but not selected too.
 ///
-/// The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin' and 'unseen'. 'unseen' is
-/// the number of events of the selected tasks that the kernel did not deliver, although it reported no loss; later
-/// events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
+/// The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin', 'begun_before' and 'unseen'.
+/// 'begun_before' is the number of spans that began before the run or the recording and ended in it, if their ends show
+/// this. 'unseen' is the number of events of the selected tasks that the kernel did not deliver, although it reported
+/// no loss; later events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
 /// thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
 /// duration, in ns, of the spans that were dropped because events were lost; None if spans are missing and nothing
 /// shows how long they lasted. 'cpus_without_idle_events' lists the CPUs of whose idle task the kernel delivers no
@@ -374,17 +375,18 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("open", span.open()),
                 ("dropped", span.dropped()),
                 ("without_begin", span.without_begin()),
+                ("begun_before", span.begun_before()),
                 ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
             let (incomplete, lacks_events) = (span.gaps_so_far(), run.stats.lacks_events());
-            let partial = lacks_events || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0;
+            let dropped = span.without_room() + span.without_task();
+            let partial = lacks_events || incomplete.gaps() + dropped + run.stats.total_lost() != 0;
             row.set_item("partial", partial)?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();
             let tasks = tasks.map(|IncompleteTask { tid, comm, gaps, .. }| (tid, (comm, gaps)));
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
-            let missing = incomplete.missing();
-            row.set_item("missing_time", (missing != 0 || !partial).then_some(missing))?;
+            row.set_item("missing_time", Some(incomplete.missing()).filter(|&time| time != 0 || !partial))?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
             // The number of lost samples is known. The number of lost spans is known only if BPF programs make the
             // spans.

@@ -28,8 +28,9 @@ pub fn print_missing(stats: &Stats, context: &Context) {
 
 /// Returns whether spans are missing.
 pub fn are_missing(stats: &Stats) -> bool {
-    let is_incomplete =
-        |span: &SpanCounts| span.lost() + span.without_room() + span.replaced() != 0 || span.incomplete().gaps() != 0;
+    let is_incomplete = |span: &SpanCounts| {
+        span.lost() + span.without_room() + span.replaced() + span.without_task() != 0 || span.incomplete().gaps() != 0
+    };
     stats.spans().iter().any(|span| is_incomplete(span))
 }
 
@@ -55,7 +56,8 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     }
     let (begun_before, time) = (sum(SpanCounts::begun_before), sum(SpanCounts::time_before));
     if begun_before != 0 {
-        lines.push(begun_before_text(begun_before, time));
+        let of = if context.is_recording() { "recording" } else { "run" };
+        lines.push(begun_before_text(begun_before, time, of));
     }
     let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
     let are_tasks_named = ARE_TASKS_NAMED.load(Relaxed) && output::are_the_same();
@@ -71,6 +73,12 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     }
     if shortfall.undecided != 0 {
         lines.push(shortfall.undecided_text());
+    }
+    if shortfall.without_task != 0 {
+        lines.push(format!(
+            "{}; without a selection of tasks (-p), a filter selects them: `tcp/sport == PORT/`",
+            shortfall.without_task_text()
+        ));
     }
     if shortfall.unpaired != 0 {
         lines.push(unpaired_text(shortfall.unpaired));
@@ -125,12 +133,12 @@ fn unpaired_text(number: u64) -> String {
     }
 }
 
-/// Returns the line about spans that began before a recording and ended in it. `time` is the time in ns that they lasted at
+/// Returns the line about spans that began before a run or a recording (`of`) and ended in it. `time` is the time in ns that they lasted at
 /// least; 0 if it is not known when the recording began.
-fn begun_before_text(number: u64, time: u64) -> String {
+fn begun_before_text(number: u64, time: u64, of: &str) -> String {
     let what = match number {
-        1 => "1 span ended that began before the recording: it is not counted".to_owned(),
-        _ => format!("{number} spans ended that began before the recording: they are not counted"),
+        1 => format!("1 span ended that began before the {of}: it is not counted"),
+        _ => format!("{number} spans ended that began before the {of}: they are not counted"),
     };
     if time == 0 {
         return what;
@@ -145,7 +153,12 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
         let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
         if counts.delivered() == 0
             && verbosity >= Verbosity::Normal
-            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_spans(), span.at_end)
+            && let Some(why) = unfulfilled(
+                &span.conditions,
+                [counts.ended(), counts.without_task()],
+                context.selects_spans(),
+                span.at_end,
+            )
         {
             let missing = match counts.incomplete().gaps() {
                 0 => String::new(),
@@ -158,16 +171,24 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
 }
 
 /// Returns the reason why no span was delivered, if the user limited the spans. `ended` is the number of spans that
-/// ended. `selects_tasks` is true if spans of all tasks are made and only those of the selected tasks are delivered.
-fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool, at_end: OpenAtEnd) -> Option<String> {
+/// ended, and `without_task` the number of those whose task is not known. `selects_tasks` is true if spans of all tasks are
+/// made and only those of the selected tasks are delivered.
+fn unfulfilled(
+    conditions: &str,
+    [ended, without_task]: [u64; 2],
+    selects_tasks: bool,
+    at_end: OpenAtEnd,
+) -> Option<String> {
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,
         ("", ended, true) => {
-            let hint = match at_end {
-                OpenAtEnd::Counted => "the option `open` adds spans that began and have not ended",
-                OpenAtEnd::Delivered => BEGAN_BEFORE,
+            // Spans whose task is not known may be what the user looks for. The option `open` does not add them.
+            let hint = match (without_task, at_end) {
+                (0, OpenAtEnd::Counted) => "; the option `open` adds spans that began and have not ended".to_owned(),
+                (0, OpenAtEnd::Delivered) => format!("; {BEGAN_BEFORE}"),
+                _ => ", as far as their tasks are known".to_owned(),
             };
-            Some(format!("none of {ended} spans belongs to the selected tasks; {hint}"))
+            Some(format!("none of {ended} spans belongs to the selected tasks{hint}"))
         }
         (conditions, 0, _) => Some(format!("there was no span for `{conditions}`")),
         (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`")),
@@ -183,12 +204,14 @@ mod tests {
 
     #[test]
     fn lines_about_spans_without_a_begin_agree_in_number_and_leave_an_unknown_time_out() {
+        let before = |number, time| begun_before_text(number, time, "recording");
         let lines =
-            [begun_before_text(1, 0), begun_before_text(2, 0), begun_before_text(2, 1_234_567), unpaired_text(1)];
+            [before(1, 0), before(2, 0), before(2, 1_234_567), begun_before_text(2, 0, "run"), unpaired_text(1)];
         let expected = [
             "1 span ended that began before the recording: it is not counted",
             "2 spans ended that began before the recording: they are not counted",
             "2 spans ended that began before the recording: they are not counted, and lasted at least 1.234 ms together",
+            "2 spans ended that began before the run: they are not counted",
             "1 span lacks its begin or its end in the recording: it may be damaged, or a filter left it out",
         ];
         assert_eq!(lines, expected);
@@ -208,11 +231,17 @@ mod tests {
             (("ret < 0", 7, true), "none of 7 spans belongs to the selected tasks and fulfils `ret < 0`"),
         ];
         for ((conditions, ended, selects_tasks), expected) in rows {
-            let text = unfulfilled(conditions, ended, selects_tasks, OpenAtEnd::Counted);
+            let text = unfulfilled(conditions, [ended, 0], selects_tasks, OpenAtEnd::Counted);
             assert_eq!(text.unwrap_or_default(), expected);
         }
         // Who gave `open` is not told to give it.
-        let text = unfulfilled("", 5, true, OpenAtEnd::Delivered).unwrap();
-        assert_eq!(text, format!("none of 5 spans belongs to the selected tasks; {BEGAN_BEFORE}"));
+        let text = |of, at_end| unfulfilled("", of, true, at_end).unwrap();
+        let delivered = text([5, 0], OpenAtEnd::Delivered);
+        assert_eq!(delivered, format!("none of 5 spans belongs to the selected tasks; {BEGAN_BEFORE}"));
+        // The option `open` does not add spans whose task is not known.
+        for at_end in [OpenAtEnd::Counted, OpenAtEnd::Delivered] {
+            let expected = "none of 5 spans belongs to the selected tasks, as far as their tasks are known";
+            assert_eq!(text([5, 2], at_end), expected);
+        }
     }
 }

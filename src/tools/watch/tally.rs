@@ -122,7 +122,7 @@ pub struct Period<'a> {
     /// For each key, the maximum total duration of its dropped spans, in ns. A span is dropped if events were lost
     /// while it was open. `None` if no spans were dropped.
     pub missing: Option<&'a Groups>,
-    /// The number of spans that began before a recording and ended in it, and the time in ns that they lasted at least;
+    /// The number of spans that began before the run or recording and ended in it, and the time in ns that they lasted at least;
     /// 0 if it is not known. They are in no sum. In an interval, both are 0.
     pub begun_before: [u64; 2],
     /// The spans that had not ended. `None` in an interval.
@@ -570,6 +570,7 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
         members.insert("unseen".into(), json!(shortfall.unseen));
         members.insert("without_room".into(), json!(shortfall.without_room));
         members.insert("undecided".into(), json!(shortfall.undecided));
+        members.insert("without_task".into(), json!(shortfall.without_task));
         members.insert("missing".into(), json!(shortfall.gaps));
         members.insert("missing_time".into(), json!(shortfall.missing_time()));
         members.insert("incomplete_tasks".into(), shortfall.tasks.iter().take(TASKS).map(task).collect());

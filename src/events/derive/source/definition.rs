@@ -7,7 +7,7 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 
-use super::{STRINGS, UnseenBegin, field_values::FieldValues, syscall};
+use super::{BegunBefore, STRINGS, UnseenBegin, field_values::FieldValues, syscall};
 use crate::{
     derive::span::{
         Action, Belongs, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule,
@@ -58,6 +58,8 @@ pub struct SourceDefinition {
     /// If ends show that spans began: a function that returns what this end says about its begin. In a recording, an end without
     /// a begin that was reported counts as that of a span that began before, or whose begin is missing.
     pub unseen_begin: Option<fn(&SpanView<'_>) -> UnseenBegin>,
+    /// If all spans that begin are seen: which ends without a begin are those of spans that began before the run.
+    pub begun_before: Option<BegunBefore>,
     /// The names of the system calls from which no thread returns. Their spans, whose key is a thread and the number of a
     /// call, end with the thread and are not delivered.
     pub without_return: &'static [&'static str],
@@ -436,6 +438,7 @@ impl SourceDefinition {
         outlasting: None,
         reports_ends: false,
         unseen_begin: None,
+        begun_before: None,
         without_return: &[],
         narrow: None,
         lacks_path: None,

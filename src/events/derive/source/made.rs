@@ -179,6 +179,11 @@ impl MadeRun {
         self.engine.not_ended()
     }
 
+    /// Returns the number of spans that were left out because tasks are selected, and their task is not known.
+    pub fn without_task(&self) -> u64 {
+        self.counts.without_task()
+    }
+
     /// Returns the number of spans whose end was not seen.
     pub fn unended(&self) -> u64 {
         self.counts.unended()

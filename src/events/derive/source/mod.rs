@@ -33,7 +33,7 @@ use self::definition::{Field, Flag, Rule};
 pub use self::{
     definition::{Dependent, LacksPath, ProgramBits, Scope, SourceDefinition},
     target::{Coverage, SourceTargetError, check_coverage, scope},
-    unseen_begin::UnseenBegin,
+    unseen_begin::{BegunBefore, UnseenBegin},
 };
 use super::span::SpanError;
 

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Dependent, Field, Rule, Scope, SourceDefinition, texts};
+use super::{BegunBefore, Dependent, Field, Rule, Scope, SourceDefinition, texts};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -97,6 +97,11 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
     ],
     outlasting: Some(["connection", "connections"]),
     reports_ends: true,
+    begun_before: Some(BegunBefore {
+        // A socket that never had a connection comes from CLOSE (7).
+        is_end: |span| span.last().int("oldstate") != 7,
+        known: &["saddr", "sport", "daddr", "dport"],
+    }),
     ..SourceDefinition::EMPTY
 };
 
@@ -186,10 +191,13 @@ fn address<'a>(part: &PartView<'a>, v4: &str, v6: &str) -> Cow<'a, [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use perf_prof_format::tracefs::NoKernel;
+
     use super::{
         super::made::{MadeEvent, MadeRun, MadeSample},
         TCP,
     };
+    use crate::event::{Context, SpansOf, Targets};
 
     const STATE: &str = "sock:inet_sock_set_state";
     const FIELDS: &[&str] = &[
@@ -211,15 +219,22 @@ mod tests {
         connections("tcp", changes).1.concat()
     }
 
+    const EVENTS: [MadeEvent; 1] = [MadeEvent { name: STATE, fields: FIELDS, print: "\"\"" }];
+
     /// Like `connection`, for several connections, one after the other. Also returns the run.
     fn connections(selector: &str, changes: &[(i64, i64)]) -> (MadeRun, Vec<String>) {
-        let mut run = MadeRun::start(&TCP, selector, &[MadeEvent { name: STATE, fields: FIELDS, print: "\"\"" }]);
+        let mut run = MadeRun::start(&TCP, selector, &EVENTS);
+        let spans = spans(&mut run, changes);
+        (run, spans)
+    }
+
+    /// Passes changes of state to a run. Returns the connections.
+    fn spans(run: &mut MadeRun, changes: &[(i64, i64)]) -> Vec<String> {
         let fields = |&(old, new): &(i64, i64)| [("skaddr", 7), ("protocol", 6), ("oldstate", old), ("newstate", new)];
         let fields: Vec<_> = changes.iter().map(fields).collect();
         let sample = |(at, fields)| MadeSample { event: STATE, tid: 9, cpu: 0, time: 1_000_000 * at as u64, fields };
         let samples: Vec<_> = fields.iter().map(|fields| &fields[..]).enumerate().map(sample).collect();
-        let spans = run.spans(&samples);
-        (run, spans)
+        run.spans(&samples)
     }
 
     #[test]
@@ -281,6 +296,62 @@ mod tests {
             assert_eq!((run.not_ended(), spans.len()), (None, usize::from(changes.len() == whole.len())));
             run.finish();
             assert_eq!((run.not_ended(), run.unended()), (number, 0), "{selector} {changes:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_began_before_the_run_is_counted_if_the_filter_may_select_it() {
+        let [closed, established, sent, listens, last_ack] = [7, 1, 2, 10, 9];
+        for (selector, end, number) in [
+            ("tcp", (established, closed), 1),
+            ("tcp", (last_ack, closed), 1),
+            ("tcp", (sent, closed), 1),
+            // Sockets without a connection.
+            ("tcp", (listens, closed), 0),
+            ("tcp", (closed, closed), 0),
+            // The end shows the ports, but not when the connection began, or which end asked for it.
+            ("tcp/sport=0/", (established, closed), 1),
+            ("tcp/sport=5/", (established, closed), 0),
+            ("tcp/role=client/", (established, closed), 1),
+            ("tcp/connect > 5/", (established, closed), 1),
+        ] {
+            let (run, spans) = connections(selector, &[end]);
+            assert_eq!((run.before(), spans.len()), ((number, 0), 0), "{selector} {end:?}");
+        }
+        // After a loss, the begin may have been lost.
+        let mut run = MadeRun::start(&TCP, "tcp", &EVENTS);
+        run.lost();
+        spans(&mut run, &[(established, closed)]);
+        assert_eq!(run.before(), (0, 0));
+    }
+
+    #[test]
+    fn connections_of_unknown_tasks_are_counted_if_tasks_are_selected() {
+        let [closed, sent, listens, received] = [7, 2, 10, 3];
+        // No event shows the task of this server's connection, or of one that is open.
+        let server = [(listens, received), (received, closed)];
+        let client = [(closed, sent), (sent, closed)];
+        for (selector, changes, number) in [
+            ("tcp", &server[..], 1),
+            ("tcp/role=server/", &server, 1),
+            ("tcp/role=client/", &server, 0),
+            ("tcp", &client, 0),
+            ("tcp", &server[..1], 0),
+            ("tcp/open/", &server[..1], 1),
+        ] {
+            let context = Context::new(Box::new(NoKernel), 0);
+            let context = context.with_targets(Some(Targets::recorded(&[], &[8])), SpansOf::SelectedTasks);
+            let mut run = MadeRun::start_in(context, &TCP, selector, &EVENTS);
+            let spans = spans(&mut run, changes);
+            run.finish();
+            assert_eq!(
+                (run.without_task(), spans.len(), run.delivered.len()),
+                (number, 0, 0),
+                "{selector} {changes:?}"
+            );
+            let (mut run, _) = connections(selector, changes);
+            run.finish();
+            assert_eq!(run.without_task(), 0);
         }
     }
 }

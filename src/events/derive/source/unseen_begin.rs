@@ -1,5 +1,7 @@
 //! What the end of a span says about its begin, if no begin was seen.
 
+use crate::event::SpanView;
+
 /// Whether the kernel has reported the begin of a span of which only the end was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnseenBegin {
@@ -11,4 +13,13 @@ pub enum UnseenBegin {
     ReportedIfMade,
     /// The kernel has not reported it.
     NotReported,
+}
+
+/// Which ends without a begin show, in live runs too, that a span had begun before.
+#[derive(Clone, Copy, Debug)]
+pub struct BegunBefore {
+    /// A function that returns whether the sample is the end of a span at all.
+    pub is_end: fn(&SpanView<'_>) -> bool,
+    /// The fields whose values the end alone shows. A filter over other fields leaves no such span out.
+    pub known: &'static [&'static str],
 }

@@ -21,6 +21,7 @@ pub struct SpanCounts {
     unended: AtomicU64,
     ambiguous: AtomicU64,
     undecided: AtomicU64,
+    without_task: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
     unfinished: AtomicU64,
@@ -68,10 +69,11 @@ counts! {
     unended add_unended "spans that began, and whose ends were not seen, although no loss was reported.";
     ambiguous add_ambiguous "dropped spans whose end cannot be distinguished from the end of another span.";
     undecided add_undecided "spans that were left out because the filter reads a path that they have, and that is not known.";
+    without_task add_without_task "spans that were left out because the user selected tasks, and their task is not known.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
     unpaired add_unpaired "spans whose begins or whose ends are missing in the recording.";
-    begun_before add_begun_before "spans that began before the recording and ended in it. They are not counted otherwise.";
+    begun_before add_begun_before "spans that began before the run or the recording and ended in it. They are not counted otherwise.";
     time_before add_time_before "nanoseconds that these spans lasted at least: from the start of the recording on.";
     unfinished add_unfinished "spans that the program received although they had not ended.";
     without_room add_without_room "spans that were dropped because more than `max-open` were open, or because they took too much memory.";

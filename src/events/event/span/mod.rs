@@ -290,6 +290,11 @@ impl SpanFormat {
         }
     }
 
+    /// Returns whether the samples of a span do not say which task it belongs to.
+    pub fn lacks_task(&self, span: &SpanSamples<'_>) -> bool {
+        matches!(self.task, SpanTask::Computed(task) if task(&self.view(span, None)).is_none())
+    }
+
     /// Returns whether a function says which task a span belongs to. It may be known of no sample.
     pub fn is_task_computed(&self) -> bool {
         matches!(self.task, SpanTask::Computed(_))

@@ -104,16 +104,17 @@ impl Engine {
         let begin = (begin.input, record);
         let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };
         let task = self.format.thread(&samples);
-        (self.may_lack_spans(task, time) && self.may_pass(&samples)).then_some(task)
+        let is_known = |offset| self.format.is_known_at_begin(offset);
+        (self.may_lack_spans(task, time) && self.may_pass(&samples, &is_known)).then_some(task)
     }
 
-    /// Returns whether a span may pass the filter, as far as its begin shows.
-    fn may_pass(&self, samples: &SpanSamples<'_>) -> bool {
+    /// Returns whether a span may pass the filter. `is_known` returns whether the value of the field at an offset is known.
+    pub(super) fn may_pass(&self, samples: &SpanSamples<'_>, is_known: &dyn Fn(usize) -> bool) -> bool {
         match &self.span.filters {
             Some(Filters::OfSpan(filter)) => {
                 let mut record = Vec::new();
                 self.format.write_for_filter(samples, &self.filtered_fields, Some(&self.context), &mut record);
-                filter.may_pass(&record, &|offset| self.format.is_known_at_begin(offset))
+                filter.may_pass(&record, is_known)
             }
             _ => true,
         }

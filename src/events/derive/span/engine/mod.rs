@@ -11,7 +11,10 @@ mod unpaired;
 
 use std::sync::Arc;
 
-use perf_prof_format::{record::SampleLayout, spec::Nesting};
+use perf_prof_format::{
+    record::SampleLayout,
+    spec::{Nesting, OpenAtEnd},
+};
 
 use self::{missing::OfThreads, threads::Threads};
 use super::{
@@ -80,6 +83,8 @@ pub(super) struct Engine {
     output: Output,
     /// How many rings are losing events.
     lossy_rings: u32,
+    /// Whether events were lost, so that begins may be missing.
+    has_lost: bool,
 }
 
 /// Whether spans are delivered.
@@ -160,6 +165,7 @@ impl Engine {
             context,
             output: Output::Delivered,
             lossy_rings: 0,
+            has_lost: false,
         }
     }
 
@@ -262,6 +268,7 @@ impl Engine {
         let dropped = self.missing.end(&self.missing_key(key), time);
         if dropped.is_none() && self.lossy_rings == 0 {
             self.count_unbegun(key, time, end);
+            self.count_begun_before(key, time, end);
         }
         self.count_missing(dropped);
     }
@@ -426,11 +433,16 @@ impl Engine {
     /// not read are computed only for delivered spans.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let is_task_first = self.has_text_filter;
-        if is_task_first && !self.selects_task(samples) {
+        if is_task_first && !self.selects_task(samples) && !self.format.lacks_task(samples) {
             return Flow::Continue(());
         }
         if !self.passes(samples) {
             self.counts.add_undecided(self.is_undecided(samples).into());
+            return Flow::Continue(());
+        }
+        if self.context.selects_spans() && self.format.lacks_task(samples) {
+            let is_wanted = samples.end.is_some() || self.span.spec.at_end == OpenAtEnd::Delivered;
+            self.counts.add_without_task(is_wanted.into());
             return Flow::Continue(());
         }
         if !is_task_first && !self.selects_task(samples) {
@@ -522,10 +534,12 @@ impl Derivation for Engine {
             of_threads.follow(&self.open);
         }
         self.lossy_rings += 1;
+        self.has_lost = true;
     }
 
     fn lost(&mut self, _start: u64, end: u64) {
         self.lossy_rings = self.lossy_rings.saturating_sub(1);
+        self.has_lost = true;
         self.drop_open(end);
         self.ahead.clear();
         self.scheduler.clear();
