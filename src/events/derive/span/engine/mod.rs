@@ -268,7 +268,6 @@ impl Engine {
         let dropped = self.missing.end(&self.missing_key(key), time);
         if dropped.is_none() && self.lossy_rings == 0 {
             self.count_unbegun(key, time, end);
-            self.count_begun_before(key, time, end);
         }
         self.count_missing(dropped);
     }

@@ -91,6 +91,7 @@ impl Engine {
     /// Counts an end whose begin is not known, if it is certain that the thread's span began. If the thread had no span
     /// before, the span began before the recording, and lasted at least from the recording's start on.
     pub(super) fn count_unbegun(&mut self, key: &Key, time: u64, end: (usize, &[u8])) {
+        self.count_begun_before(key, time, end);
         let unseen = self.span.definition.and_then(|of| of.unseen_begin);
         let (Some(threads), Some(unseen)) = (&mut self.threads, unseen) else { return };
         let thread = key.numbers()[0];
@@ -139,7 +140,7 @@ impl Engine {
 
     /// Counts the end of a span that began before the run, or before the recording, if the source's ends show that. Without a
     /// begin, the task of the span and some of its fields may not be known. Then the user may have selected it.
-    pub(super) fn count_begun_before(&mut self, key: &Key, time: u64, end: (usize, &[u8])) {
+    fn count_begun_before(&mut self, key: &Key, time: u64, end: (usize, &[u8])) {
         let Some(BegunBefore { is_end, known }) = self.span.definition.and_then(|of| of.begun_before) else { return };
         let duration = self.context.recorded_since().map_or(0, |since| time.saturating_sub(since));
         let samples = SpanSamples { begin: end, end: Some(end), notes: &[], key: key.numbers(), duration, ran: None };
