@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::{json, needs_bpf, run, scheduler::read_on};
 use crate::harness::{
+    awake::Awake,
     counting::objects,
     run::stdout,
     script::Run,
@@ -46,6 +47,8 @@ def __exit__():
 #[test]
 fn soft_interrupts_that_interrupt_perf_prof_count() {
     needs_bpf();
+    // Events that an idle CPU hides are lost events.
+    let _awake = Awake::new();
     for (event, handler, key) in [
         ("softirq", "counted = softirq = Count('name')", "'NET_RX'"),
         ("irq:softirq_entry", "counted = irq__softirq_entry = Count('vec')", "3"),
