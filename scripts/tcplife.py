@@ -88,7 +88,7 @@ def tcp(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
-    counts = stats().get("events", {}).get("tcp", {})
+    counts = dict(stats().get("events", {}).get("tcp") or {})
     for number, text in (
         (0 if args.open else counts.get("open", 0), "connections that had not ended, of all tasks: {}; --open shows them"),
         (counts.get("begun_before", 0), "not shown, as they began before: {}; `perf-prof top tcp:tcp_receive_reset` counts resets"),
