@@ -283,7 +283,7 @@ fn words_that_users_type_lead_to_what_exists() {
     }
     finds("COMPRESSED2", &["docs/recordings.md#run-a-script-on-a-recording"]);
     finds("signal handler frame", &["docs/events-and-fields.md#call-chains"]);
-    finds("folder", &["opensnoop", "filelife"]);
+    finds("folder", &["opensnoop", "syscall/str/"]);
     finds("inode", &["opensnoop"]);
     for words in ["watchpoint", "breakpoint", "memory write", "variable overwritten"] {
         finds(words, &["mem:ADDR/LEN:w"]);
