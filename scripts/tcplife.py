@@ -19,18 +19,19 @@ ends is not shown. A full backlog drops packets, which clients show by RESENT, a
 On virtual machines whose idle CPUs deliver no events (`perf-prof doctor` names them), changes of state may be missing. An END
 with `not all seen` tells it, if a later change does: CONNECT and times of states are then not known. RESENT, by which --bad
 goes too, lacks what an idle CPU sent again: `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by sport,dport` has all.
-Connections whose end is missing, or that have not ended, are only counted at the end; --open shows them, with the time of
-their begin. `--open --states` shows those that a program does not close after the other end did (CLOSE_WAIT): it leaks them.
-`--slow 1000 --open` shows clients whose connect took 1000 ms or more, that gave up after it, or that still try (no answer).
 
+Connections that began before the script are not shown. The last lines count those that ended, and packets that were sent again
+in them. Those whose end is missing, or that have not ended, are only counted; --open shows them, with the time of their begin.
+`--open --states` shows those that a program does not close after the other end did (CLOSE_WAIT): it leaks them. `--slow 1000
+--open` shows clients whose connect took 1000 ms or more, that gave up after it, or that still try (no answer).
 -p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server, TASK is the task that
 closes or resets the connection, and `-` if it has not ended, or a reset of the other end or a timeout ended it. With -p these are
-only counted at the end (`at least`); --port without -p shows them. Connections that began before the script are only counted. No
-tracepoint tells how many bytes a connection carried, or when accept() returned it: LIFE includes the time in the listener's queue.
+only counted at the end (`at least`); --port without -p shows them. -p selects no workers that PID has already: name them too.
+No tracepoint tells how many bytes a connection carried, or when accept() returned it: LIFE includes the time in the queue.
 """
 from __future__ import annotations
 
-from perf_prof import PerfEvent, at_least, print, stats
+from perf_prof import PerfEvent, at_least, missing, print, stats
 from perf_prof.script import Columns, Lines, Options, clock, say_missing
 
 options = Options(__doc__, json=True)
@@ -41,13 +42,11 @@ options.add_argument("--open", action="store_true", help="also connections that 
 options.add_argument("--bad", action="store_true", help="only connections with retransmits or a reset, or never established")
 args = options.parse()
 
-# The last states of a connection that both ends closed.
-CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")
+CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")  # the last states of a connection that both ends closed
 unclear = resent = 0
 
 
 def times(states: dict[str, int]) -> str:
-    """Returns the line about the states."""
     return f"\n{'':>12} " + ", ".join(f"{name} {ns / 10**6:.2f} ms" for name, ns in states.items()) if args.states else ""
 
 
@@ -79,12 +78,11 @@ def tcp(event: PerfEvent) -> None:
         return
     last = parts[-1][0] if parts else ""
     how = "open" if event.open else f"reset {event.reset}" if event.reset else "closed" if last in CLOSED else last
-    how += "" if is_seen else ", not all seen"
     task = f"{event.comm} {event.pid}" if event.pid >= 0 else None
     ends = end(event.saddr, event.sport), end(event.daddr, event.dport)
     resent += event.retransmits
     numbers = event.connect or None, event.duration, event.retransmits
-    print(columns.line(event._realtime, task, event.role, *ends, *numbers, how, states))
+    print(columns.line(event._realtime, task, event.role, *ends, *numbers, how if is_seen else f"{how}, not all seen", states))
 
 
 def __exit__() -> None:
@@ -92,7 +90,9 @@ def __exit__() -> None:
     for number, text in (
         (0 if args.open else counts.get("open", 0), "connections that had not ended, of all tasks: {}; --open shows them"),
         (counts.get("begun_before", 0), "not shown, as they began before: {}; `perf-prof top tcp:tcp_receive_reset` counts resets"),
+        (counts.get("begun_before_events", 0), "packets sent again in connections that began before, which are not shown: {}"),
         (unclear, "clients that are not shown, because not all their changes of state were seen: {}"),
+        (bool(missing()), "events are missing: RESENT may be too low, a reset or a state be missing, an open connection have ended"),
         (resent, "RESENT counts packets as the kernel sent them again; one may hold several segments (`nstat TcpRetransSegs`)"),
     ):
         if number:

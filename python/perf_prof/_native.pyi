@@ -52,6 +52,7 @@ class _SpanCounts(TypedDict, total=False):
     dropped: int
     without_begin: int
     begun_before: int
+    begun_before_events: int
     unseen: int
     partial: bool
     incomplete_tasks: dict[int, tuple[str, int]]
@@ -713,9 +714,11 @@ def stats() -> _Stats:
     kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU. Of a
     recording of perf, and with --jobs, the 'lost' of a CPU counts events that were recorded but not selected too.
 
-    The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin', 'begun_before' and 'unseen'.
+    The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin', 'begun_before',
+    'begun_before_events' and 'unseen'.
     'begun_before' is the number of spans that began before the run or the recording and ended in it, if their ends show
-    this. 'unseen' is the number of events of the selected tasks that the kernel did not deliver, although it reported
+    this, and 'begun_before_events' counts events of spans whose begin was not seen: of `tcp`, packets that were sent
+    again. 'unseen' is the number of events of the selected tasks that the kernel did not deliver, although it reported
     no loss; later events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
     thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
     duration, in ns, of the spans that were dropped because events were lost; None if spans are missing and nothing

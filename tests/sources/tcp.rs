@@ -1,6 +1,10 @@
 //! The source `tcp`, on connections that begin and end in known ways.
 
-use std::{ffi::OsStr, path::Path, process::Command};
+use std::{
+    ffi::OsStr,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
 
 use serde_json::Value as Json;
 
@@ -13,7 +17,6 @@ use crate::harness::{
     run::{perf_prof, said, stdout},
     script::Run,
     scripts::script,
-    wait,
 };
 
 /// A program that makes connections, and prints for each end: `truth ROLE SADDR SPORT DADDR DPORT STATES RESET
@@ -39,6 +42,8 @@ def connected(family=socket.AF_INET, host=host):
 ACTIVE = ',ESTABLISHED,FIN_WAIT1,FIN_WAIT2'
 PASSIVE = ',ESTABLISHED,CLOSE_WAIT,LAST_ACK'
 
+# Sockets of IPv6 that use IPv4 have its addresses.
+plain = lambda end: (end[0].removeprefix('::ffff:'), *end[1:])
 for family, address in (socket.AF_INET, host), (socket.AF_INET6, '::ffff:' + host):
     for first in 'client', 'server':
         client, server, own, other = connected(family, address)
@@ -50,8 +55,8 @@ for family, address in (socket.AF_INET, host), (socket.AF_INET6, '::ffff:' + hos
         ends[1].recv(1)
         ends[1].close()
         by = (ACTIVE, PASSIVE) if first == 'client' else (PASSIVE, ACTIVE)
-        truth('client', own, other, 'SYN_SENT' + by[0])
-        truth('server', other, own, 'SYN_RECV' + by[1])
+        truth('client', plain(own), plain(other), 'SYN_SENT' + by[0])
+        truth('server', plain(other), plain(own), 'SYN_RECV' + by[1])
 
 # The client's close() sends a reset.
 client, server, own, other = connected()
@@ -146,12 +151,11 @@ fn a_connection_has_both_ends_and_its_states() {
     // A timer in a soft interrupt sends a packet again.
     let _awake = Awake::new();
     let host = address();
-    let mapped = format!("::ffff:{host}");
     let file = tempfile::NamedTempFile::with_suffix(".py").unwrap();
     std::fs::write(file.path(), CONNECTIONS).unwrap();
     let command = [OsStr::new("python3"), file.path().as_os_str(), OsStr::new(&host)];
     // The first end of the queued connection has no process.
-    let selector = format!("tcp/(saddr == \"{host}\" || saddr == \"{mapped}\") && pid > 0/");
+    let selector = format!("tcp/saddr == \"{host}\" && pid > 0/");
     let out = command_live_and_recorded(SCRIPT, &selector, &command);
     let (seen, truths) = (rows(&out, "seen"), rows(&out, "truth"));
     assert_eq!(truths.len(), 16, "{out}");
@@ -418,26 +422,89 @@ for one in sockets[::-1]:
 open(done, 'w').close()
 "#;
 
+/// Runs a command while an older program goes on. The program writes to the first pipe in its arguments, reads from the second
+/// one, and writes to the third one when it is done. Returns what the command and the program print.
+fn beside_older(program: &str, host: &str, command: &mut Command) -> [Output; 2] {
+    let folder = Folder::new();
+    let pipes = ["ready", "go", "done"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
+    let mut older = Command::new("python3");
+    older.args(["-c", program, host]).args(&pipes).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let older = older.spawn().unwrap();
+    std::fs::read(&pipes[0]).unwrap();
+    let output = command.args(["sh", "-c", ": > $0; : < $1", &pipes[1], &pipes[2]]).output().unwrap();
+    [output, older.wait_with_output().unwrap()]
+}
+
 #[test]
 fn connections_that_ended_and_had_begun_before_the_run_are_told() {
     needs([Need::Tracefs]);
     let _awake = Awake::new();
     let host = address_in(80);
     let selector = format!("tcp/saddr={host}/");
-    let watched = |command: &mut Command, options: &[&str]| {
-        let folder = Folder::new();
-        let pipes = ["ready", "go", "done"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-        assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
-        let program = Command::new("python3").args(["-c", OLD, &host]).args(&pipes).spawn().unwrap();
-        let _program = wait::Killed(program);
-        std::fs::read(&pipes[0]).unwrap();
-        command.args(options).args(["sh", "-c", ": > $0; : < $1", &pipes[1], &pipes[2]]).output().unwrap()
-    };
-    let output = watched(&mut perf_prof(&["top", &selector, "-a", "--json", "--"]), &[]);
+    let [output, _] = beside_older(OLD, &host, &mut perf_prof(&["top", &selector, "-a", "--json", "--"]));
     let object = objects(&stdout(&output)).pop().unwrap();
     let counts = (&object["events"], &object["begun_before"], &object["partial"]);
     assert_eq!(counts, (&0.into(), &6.into(), &false.into()), "{object}");
     assert!(said(&output).contains("6 spans ended that began before the run: they are not counted"), "{output:?}");
-    let output = watched(&mut script("tcplife.py"), &["--bad", "--exec"]);
+    let [output, _] = beside_older(OLD, &host, script("tcplife.py").args(["--bad", "--exec"]));
     assert!(stdout(&output).contains("(not shown, as they began before: "), "{output:?}");
+}
+
+/// A program that asks for three connections of a listener whose queue is full, before it writes to the first pipe in its
+/// arguments. After it has read from the second one, it waits until the first packet of each is sent again, and prints how often that
+/// happened, since then and in all. Then it writes to the third one. Its connections end when it reads the end of its stdin.
+const ASKS: &str = r#"
+import socket, struct, sys, time
+host, ready, go, done = sys.argv[1:]
+listener = socket.socket()
+listener.bind((host, 0))
+listener.listen(0)
+queued = socket.create_connection(listener.getsockname())
+clients = [socket.socket() for _ in range(3)]
+for client in clients:
+    client.setblocking(False)
+    client.connect_ex(listener.getsockname())
+info = lambda client: client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+sent_again = lambda: [struct.unpack_from('I', info(client), 100)[0] for client in clients]
+open(ready, 'w').close()
+open(go).close()
+before = sent_again()
+until = time.monotonic() + 20
+while any(a >= b for a, b in zip(before, sent_again())) and time.monotonic() < until:
+    time.sleep(0.01)
+print(sum(sent_again()) - sum(before), sum(sent_again()), listener.getsockname()[1], flush=True)
+open(done, 'w').close()
+sys.stdin.read()
+"#;
+
+#[test]
+fn packets_that_are_sent_again_in_connections_from_before_the_run_are_told() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let host = address_in(81);
+    for (filter, is_told) in [(format!("daddr={host}"), true), ("daddr=127.81.255.255".to_owned(), false)] {
+        let selector = format!("tcp/{filter}/");
+        let [output, program] = beside_older(ASKS, &host, &mut perf_prof(&["top", &selector, "-a", "--json", "--"]));
+        let object = objects(&stdout(&output)).pop().unwrap();
+        let number = object["begun_before_events"].as_u64().unwrap();
+        let truth: Vec<u64> = stdout(&program).split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let told = said(&output);
+        let line = format!("{number} packets were sent again in 3 connections whose begin was not seen ");
+        assert_eq!((&object["events"], told.contains(&line)), (&0.into(), is_told), "{object} {told}");
+        match is_told {
+            true => assert!((truth[0]..=truth[1]).contains(&number) && truth[0] >= 3, "{truth:?} {object}"),
+            false => assert_eq!(number, 0, "{truth:?} {object}"),
+        }
+    }
+    // The command that the line names.
+    let keys = "saddr,sport,daddr,dport,daddr_v6";
+    let command = ["top", "tcp:tcp_retransmit_skb/err == 0/", "--by", keys, "-a", "--json", "--"];
+    let [output, program] = beside_older(ASKS, &host, &mut perf_prof(&command));
+    let object = objects(&stdout(&output)).pop().unwrap();
+    let port = stdout(&program).split_whitespace().nth(2).unwrap().parse::<u64>().unwrap();
+    let rows = object["rows"].as_array().unwrap().iter().filter(|row| row["dport"] == port);
+    let rows: Vec<_> = rows.map(|row| ["saddr", "daddr", "daddr_v6"].map(|name| row[name].clone())).collect();
+    let expected = ["127.0.0.1", &host, &format!("::ffff:{host}")].map(Json::from);
+    assert_eq!(rows, [&expected[..]; 3], "{object}");
 }

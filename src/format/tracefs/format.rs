@@ -107,6 +107,12 @@ impl EventFormat {
         }
     }
 
+    /// Returns whether the print format shows the bytes of a field as an Internet address.
+    pub fn shows_as_address(&self, name: &str) -> bool {
+        has_dereference(self.print_fmt_text())
+            && self.print_fmt().is_ok_and(|print_fmt| print_fmt.shows_as_address(name))
+    }
+
     /// Turns arrays of integers into arrays of words, for the format of a span. The value of an array of words is a
     /// list of numbers, whereas the value of an array of integers is bytes.
     pub fn with_words(mut self) -> EventFormat {

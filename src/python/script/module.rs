@@ -315,9 +315,11 @@ fn realtime() -> i64 {
 /// kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU. Of a
 /// recording of perf, and with --jobs, the 'lost' of a CPU counts events that were recorded but not selected too.
 ///
-/// The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin', 'begun_before' and 'unseen'.
+/// The row of a span also contains 'opened', 'ended', 'open', 'dropped', 'without_begin', 'begun_before',
+/// 'begun_before_events' and 'unseen'.
 /// 'begun_before' is the number of spans that began before the run or the recording and ended in it, if their ends show
-/// this. 'unseen' is the number of events of the selected tasks that the kernel did not deliver, although it reported
+/// this, and 'begun_before_events' counts events of spans whose begin was not seen: of `tcp`, packets that were sent
+/// again. 'unseen' is the number of events of the selected tasks that the kernel did not deliver, although it reported
 /// no loss; later events show this. 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' maps the
 /// thread id of each such task to its name and the number of its gaps. 'missing_time' is the maximum total
 /// duration, in ns, of the spans that were dropped because events were lost; None if spans are missing and nothing
@@ -348,8 +350,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
     all.set_item("delivered", run.stats.total_delivered())?;
     all.set_item("lost", run.stats.total_lost())?;
     all.set_item("own", run.stats.own_samples())?;
-    let shortfall = Shortfall::of(&run.stats, Some(&run.context));
-    all.set_item("partial", shortfall.is_some())?;
+    all.set_item("partial", Shortfall::of(&run.stats, Some(&run.context)).is_some())?;
     let place = |at: usize| if run.stats.is_worked_out_in_kernel(at) { "kernel" } else { "perf-prof" };
     let events = PyDict::new(py);
     for (at, (event, count)) in run.events.iter().zip(run.stats.per_event()).enumerate() {
@@ -376,6 +377,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("dropped", span.dropped()),
                 ("without_begin", span.without_begin()),
                 ("begun_before", span.begun_before()),
+                ("begun_before_events", span.begun_before_events()),
                 ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;

@@ -59,6 +59,10 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
         let of = if context.is_recording() { "recording" } else { "run" };
         lines.push(begun_before_text(begun_before, time, of));
     }
+    let events = sum(SpanCounts::begun_before_events);
+    if events != 0 {
+        lines.push(resent_before_text(events, sum(SpanCounts::begun_before_open), context.selects_spans()));
+    }
     let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
     let are_tasks_named = ARE_TASKS_NAMED.load(Relaxed) && output::are_the_same();
     if shortfall.gaps != 0 && !are_tasks_named {
@@ -147,6 +151,18 @@ fn begun_before_text(number: u64, time: u64, of: &str) -> String {
     format!("{what}, and lasted at least {}.{:03} ms{together}", time / 1_000_000, time / 1000 % 1000)
 }
 
+/// Returns the line about packets that were sent again in connections whose begins were not seen. `selects_tasks` is true if only the
+/// spans of some tasks are delivered: it is not known whether these connections are theirs.
+fn resent_before_text(packets: u64, connections: u64, selects_tasks: bool) -> String {
+    let were = if packets == 1 { "packet was" } else { "packets were" };
+    let (of, they) = if connections == 1 { ("connection", "it") } else { ("connections", "they") };
+    let tasks = if selects_tasks { ", of any task" } else { "" };
+    format!(
+        "{packets} {were} sent again in {connections} {of} whose begin was not seen{tasks} ({they} began before, as a rule): \
+         `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by saddr_v6,sport,daddr_v6,dport` shows in which"
+    )
+}
+
 /// Prints, at the end of a run, each selected span that was never delivered, and the conditions that no span met.
 pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
     for (at, event) in events.iter().enumerate() {
@@ -215,6 +231,27 @@ mod tests {
             "1 span lacks its begin or its end in the recording: it may be damaged, or a filter left it out",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn the_line_about_packets_that_were_sent_again_agrees_in_number() {
+        let shown =
+            " `perf-prof top 'tcp:tcp_retransmit_skb/err == 0/' --by saddr_v6,sport,daddr_v6,dport` shows in which";
+        let rows = [
+            (
+                [1, 1],
+                false,
+                "1 packet was sent again in 1 connection whose begin was not seen (it began before, as a rule):",
+            ),
+            (
+                [24, 4],
+                true,
+                "24 packets were sent again in 4 connections whose begin was not seen, of any task (they began before, as a rule):",
+            ),
+        ];
+        for ([packets, connections], selects_tasks, expected) in rows {
+            assert_eq!(resent_before_text(packets, connections, selects_tasks), format!("{expected}{shown}"));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use perf_prof_events::aggregate::{Align, Amount, Groups, Key, KeyPart, Report};
 use serde_json::{Map, Value as Json, json};
 
-use super::key_json::{key_members, shown_names};
+use super::key_json::Keys;
 
 /// The sums of one of the recordings.
 pub struct Side<'a> {
@@ -59,7 +59,7 @@ impl Change {
 /// Returns the lines of a table of changes. `titles` are the titles of the columns after the keys. `cells` returns the
 /// cells of these columns.
 pub fn table(
-    by: &[String],
+    keys: &Keys,
     titles: &[String],
     changes: &[Change],
     rows: usize,
@@ -67,14 +67,11 @@ pub fn table(
 ) -> Vec<String> {
     let is_number = |at: usize| changes.iter().all(|change| matches!(change.key.get(at), Some(KeyPart::Number(_))));
     let side = |at| if !changes.is_empty() && is_number(at) { Align::Right } else { Align::Left };
-    let keys = shown_names(by).into_iter().enumerate().map(|(at, name)| (name, side(at)));
-    let columns = keys.chain(titles.iter().map(|title| (title.clone(), Align::Right))).collect();
+    let names = keys.titles().enumerate().map(|(at, name)| (name, side(at)));
+    let columns = names.chain(titles.iter().map(|title| (title.clone(), Align::Right))).collect();
     let row = |change: &Change| {
-        let keys = change.key.iter().map(|part| match part.text() {
-            text if text.is_empty() => "-".to_owned(),
-            text => text.into_owned(),
-        });
-        keys.chain(cells(change)).collect()
+        let texts = keys.texts(&change.key).into_iter();
+        texts.map(|text| if text.is_empty() { "-".to_owned() } else { text }).chain(cells(change)).collect()
     };
     let more = changes.len().saturating_sub(rows);
     let notes = if more == 0 { Vec::new() } else { vec![format!("({more} more keys with smaller changes)")] };
@@ -84,8 +81,8 @@ pub fn table(
 
 /// Returns a change as a JSON object. `members` returns the members for an amount. The first argument of `members` is 0 for
 /// the amount before, and 1 for the amount after.
-pub fn object(by: &[String], change: &Change, members: impl Fn(usize, &Amount) -> Map<String, Json>) -> Json {
-    let mut object = key_members(by, &change.key);
+pub fn object(keys: &Keys, change: &Change, members: impl Fn(usize, &Amount) -> Map<String, Json>) -> Json {
+    let mut object = keys.members(&change.key);
     for (at, (name, amount)) in ["before", "after"].into_iter().zip(change.amounts()).enumerate() {
         object.insert(name.into(), amount.map_or(Json::Null, |amount| Json::Object(members(at, amount))));
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     difference::{self, Change, Side},
-    key_json::{key_line, key_members},
+    key_json::Keys,
     tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
 
@@ -51,8 +51,8 @@ const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
 /// Counts the values.
 pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
     let value = plan.value.clone().unwrap_or_else(|| DURATION_FIELD.to_owned());
-    let (by, is_given) = (plan.by.clone(), plan.value.is_some());
-    let hist = Hist { unit: plan.unit, by, is_given, value, buckets: Buckets::log2(plan.unit.divisor()) };
+    let (keys, is_given) = (Keys::new(plan.by.clone(), &[]), plan.value.is_some());
+    let hist = Hist { unit: plan.unit, keys, is_given, value, buckets: Buckets::log2(plan.unit.divisor()) };
     tally(&plan.tally, hist)
 }
 
@@ -96,7 +96,7 @@ struct Hist {
     value: String,
     /// Whether the user named the field.
     is_given: bool,
-    by: Vec<String>,
+    keys: Keys,
     /// The rows of a histogram, one for each power of two in the shown unit.
     buckets: Buckets,
 }
@@ -120,15 +120,16 @@ impl Hist {
     /// Returns a table of percentiles with one line per key. Without keys, the table has no lines, because a line of the
     /// histogram shows the percentiles.
     fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
-        if self.by.is_empty() {
+        if self.keys.names.is_empty() {
             return Vec::new();
         }
         let unit = self.behind();
         let names = ["mean".to_owned()].into_iter().chain(PERCENTILES.iter().map(|percent| format!("p{percent}")));
         let amounts = names.chain(["max".to_owned()]).map(|name| (format!("{name}{unit}"), Align::Right));
-        let keys = self.by.iter().map(|name| (name.clone(), Align::Left)).chain([("count".to_owned(), Align::Right)]);
+        let keys =
+            self.keys.names.iter().map(|name| (name.clone(), Align::Left)).chain([("count".to_owned(), Align::Right)]);
         let row = |(key, amount): (Key, Amount)| {
-            let mut cells: Vec<String> = key.iter().map(|part| part.text().into_owned()).collect();
+            let mut cells: Vec<String> = self.keys.texts(&key);
             if let Amount::Distribution(of) = amount {
                 let shown = |value: Option<i128>| value.map_or("-".to_owned(), |value| self.buckets.shown(value));
                 let percentiles = PERCENTILES.iter().map(|&percent| self.buckets.shown_percentile(&of, percent));
@@ -186,7 +187,8 @@ impl TallyCommand for Hist {
         self.unit = self.unit.of(&self.value, events);
         self.buckets = Buckets::log2(self.unit.divisor());
         let measure = Measure::Distribution(self.buckets);
-        let (keys, value) = (self.by.clone(), Some(self.value.clone()));
+        self.keys = Keys::new(self.keys.names.clone(), events);
+        let (keys, value) = (self.keys.names.clone(), Some(self.value.clone()));
         let definition = Definition { keys, value, filter: None, limit: KEYS, measure };
         definition.check()?;
         Ok(definition)
@@ -209,7 +211,7 @@ impl TallyCommand for Hist {
                 PERCENTILES.iter().map(|&percent| format!("p{percent} {}", self.buckets.shown_percentile(of, percent)));
             let max = of.max.map(|max| format!("max {}", self.buckets.shown(max)));
             let figures: Vec<String> = percentiles.chain(max).collect();
-            let key = key_line(&self.by, key);
+            let key = self.keys.line(key);
             let separator = if key.is_empty() { "" } else { ": " };
             let values = format!("{key}{separator}{}", counted(of.count, "value", "values"));
             if of.count == 0 {
@@ -225,7 +227,7 @@ impl TallyCommand for Hist {
 
     fn json(&self, period: &Period<'_>, rows: usize, row: &mut dyn FnMut(Json)) {
         let object_of = |(key, amount): (Key, Amount)| {
-            let mut object: Map<String, Json> = key_members(&self.by, &key);
+            let mut object: Map<String, Json> = self.keys.members(&key);
             if let Amount::Distribution(of) = amount {
                 object.extend(members(&of, self.unit, self.buckets));
             }
@@ -244,7 +246,7 @@ impl TallyCommand for Hist {
             let [before, after] = change.amounts().map(|amount| self.figures(amount));
             before.into_iter().zip(after).flat_map(|(before, after)| [before, after]).collect()
         };
-        difference::table(&self.by, &titles, &self.changes(sides), rows, cells)
+        difference::table(&self.keys, &titles, &self.changes(sides), rows, cells)
     }
 
     fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json> {
@@ -253,7 +255,7 @@ impl TallyCommand for Hist {
             Amount::Sum(_) => Map::new(),
         };
         let changes = self.changes(sides);
-        changes.iter().take(rows).map(|change| difference::object(&self.by, change, members)).collect()
+        changes.iter().take(rows).map(|change| difference::object(&self.keys, change, members)).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The commands that answer questions about events without a script, live or from a recording: `trace`, `top` and
 //! `hist`.
 
+mod begun_before;
 mod difference;
 mod events;
 pub mod hist;

@@ -29,6 +29,7 @@ use perf_prof_system::output::{counted, say};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
+    begun_before::BegunBefore,
     difference::Side,
     events::{TimeFacts, deliver},
     not_ended::NotEnded,
@@ -122,9 +123,8 @@ pub struct Period<'a> {
     /// For each key, the maximum total duration of its dropped spans, in ns. A span is dropped if events were lost
     /// while it was open. `None` if no spans were dropped.
     pub missing: Option<&'a Groups>,
-    /// The number of spans that began before the run or recording and ended in it, and the time in ns that they lasted at least;
-    /// 0 if it is not known. They are in no sum. In an interval, both are 0.
-    pub begun_before: [u64; 2],
+    /// The spans that began before the run or recording. They are in no sum. In an interval, all numbers are 0.
+    pub begun_before: BegunBefore,
     /// The spans that had not ended. `None` in an interval.
     pub not_ended: Option<&'a NotEnded>,
 }
@@ -425,7 +425,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
         let length = end.saturating_sub(self.since);
         let missing = self.missing.as_ref().map(|missing| &missing.now).filter(|missing| !missing.is_empty());
-        let (begun_before, not_ended) = ([0; 2], None);
+        let (begun_before, not_ended) = (BegunBefore::default(), None);
         let groups = &self.now;
         let period = Period { groups, length, whole, shortfall, more_sums, missing, begun_before, not_ended };
         match &mut self.screen {
@@ -471,10 +471,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
         let (groups, length) = (&self.whole, self.times.elapsed(&self.context));
         let missing = self.missing.as_ref().map(|missing| &missing.whole).filter(|missing| !missing.is_empty());
-        let spans = self.stats.spans().iter();
-        let begun_before =
-            spans.fold([0; 2], |[number, time], of| [number + of.begun_before(), time + of.time_before()]);
-        let (whole, not_ended) = (None, Some(&self.not_ended));
+        let (whole, begun_before, not_ended) = (None, BegunBefore::of(&self.stats), Some(&self.not_ended));
         let period = Period { groups, length, whole, shortfall, more_sums, missing, begun_before, not_ended };
         print(&self.command, &period, self.form, self.counted, self.rows, None, &mut self.output.waiting);
         self.output.write()
@@ -526,11 +523,7 @@ fn print(
                 members.extend(without_value(period));
                 members.extend(period.not_ended.and_then(NotEnded::member));
                 if let Counted::Spans = counted {
-                    let [number, time] = period.begun_before;
-                    members.insert("begun_before".into(), json!(number));
-                    // In a pipe, nothing shows how long they lasted.
-                    let time = (number == 0 || time != 0).then_some(time);
-                    members.insert("begun_before_time".into(), json!(time));
+                    members.extend(period.begun_before.members());
                 }
             }
             // The rows are inserted one by one into the text of the object, whose list `rows` is empty. There may be a

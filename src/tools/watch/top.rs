@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     difference::{self, Change, Side},
-    key_json::{key_members, shown_names},
+    key_json::Keys,
     short_chains::is_stack,
     stack_width::{self, LastColumn},
     tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
@@ -30,13 +30,16 @@ pub struct TopPlan {
 
 /// Counts the events.
 pub fn run(plan: &TopPlan) -> Result<ExitStatus> {
-    tally(&plan.tally, Top { by: plan.by.clone(), sums: plan.sums.clone(), units: Vec::new(), of: Of::Counts })
+    tally(
+        &plan.tally,
+        Top { keys: Keys::new(plan.by.clone(), &[]), sums: plan.sums.clone(), units: Vec::new(), of: Of::Counts },
+    )
 }
 
 /// The command's settings for its table.
 #[derive(Clone)]
 struct Top {
-    by: Vec<String>,
+    keys: Keys,
     /// The fields that are added up.
     sums: Vec<String>,
     units: Vec<Unit>,
@@ -268,9 +271,9 @@ fn share(of: i128, all: i128) -> String {
 
 impl TallyCommand for Top {
     fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
-        if self.by.is_empty() {
-            self.by = default_keys(events);
-        }
+        let is_default = self.keys.names.is_empty();
+        let by = if is_default { default_keys(events) } else { self.keys.names.clone() };
+        self.keys = Keys::new(by.clone(), events);
         let are_spans = !events.is_empty() && events.iter().all(|event| matches!(event.format, Format::Span(_)));
         self.of = match are_spans {
             _ if !self.sums.is_empty() => Of::Sums,
@@ -284,7 +287,7 @@ impl TallyCommand for Top {
             // Unlike a sum, a distribution also counts the events.
             Of::Sums => (self.sums.first().cloned(), Measure::Distribution(Buckets::log2(1))),
         };
-        let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };
+        let definition = Definition { keys: by, value, filter: None, limit: KEYS, measure };
         definition.check()?;
         Ok(definition)
     }
@@ -309,7 +312,7 @@ impl TallyCommand for Top {
             !largest.is_empty() && parts.all(|part| matches!(part, KeyPart::Number(_)))
         };
         let side = |at| if is_number(at) { Align::Right } else { Align::Left };
-        let names = shown_names(&self.by).into_iter().enumerate().map(|(at, name)| (name, side(at)));
+        let names = self.keys.titles().enumerate().map(|(at, name)| (name, side(at)));
         let since_start = match self.of {
             Of::Counts => "since start",
             Of::Durations => "ms since start",
@@ -332,17 +335,14 @@ impl TallyCommand for Top {
                 }
             });
             // A text is empty if it is not known, for example the comm of the waker of a preempted task.
-            let keys = key.iter().map(|part| match part.text() {
-                text if text.is_empty() => none(),
-                text => text.into_owned(),
-            });
+            let keys = self.keys.texts(key).into_iter().map(|text| if text.is_empty() { none() } else { text });
             let missing = period.missing.map(|_| missing_of(key, period).map_or_else(none, milliseconds));
             keys.chain(self.cells(key, amount, &total, period)).chain(missing).chain(whole).collect::<Vec<String>>()
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
         let notes = self.notes(period, &largest);
         let mut report = Report { columns, rows: table, notes };
-        let stacks: Vec<usize> = (0..self.by.len()).filter(|&at| is_stack(&self.by[at])).collect();
+        let stacks: Vec<usize> = (0..self.keys.names.len()).filter(|&at| is_stack(&self.keys.names[at])).collect();
         let last = if period.whole.is_some() { LastColumn::Optional } else { LastColumn::Needed };
         stack_width::fit(&mut report, &stacks, last);
         report.text().lines().map(str::to_owned).collect()
@@ -353,7 +353,7 @@ impl TallyCommand for Top {
         let ratio = |of: i128, all: i128| json!(of as f64 / all as f64);
         let object = |(key, amount): (Key, Amount)| {
             let count = amount.weight();
-            let mut object: Map<String, Json> = key_members(&self.by, &key);
+            let mut object: Map<String, Json> = self.keys.members(&key);
             object.insert("count".into(), json!(count as u64));
             match self.of {
                 Of::Counts => {
@@ -402,7 +402,7 @@ impl TallyCommand for Top {
             let averages = averages.into_iter().filter(|_| self.of == Of::Durations);
             counts.into_iter().chain(rates).chain(averages).collect()
         };
-        difference::table(&self.by, &titles, &self.changes(sides), rows, cells)
+        difference::table(&self.keys, &titles, &self.changes(sides), rows, cells)
     }
 
     fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json> {
@@ -420,6 +420,6 @@ impl TallyCommand for Top {
             members
         };
         let changes = self.changes(sides);
-        changes.iter().take(rows).map(|change| difference::object(&self.by, change, members)).collect()
+        changes.iter().take(rows).map(|change| difference::object(&self.keys, change, members)).collect()
     }
 }

@@ -55,7 +55,9 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
             if is_client(span) { b"client".into() } else { b"server".into() }
         })
         .one_of(|| texts(["client", "server"]), ""),
-        Field::text("saddr", "address of this end", |span| address(&latest(span), "saddr", "saddr_v6")),
+        Field::text("saddr", "address of this end; of IPv4 also if the socket is of IPv6 (no `::ffff:`)", |span| {
+            address(&latest(span), "saddr", "saddr_v6")
+        }),
         Field::uint("sport", "port of this end; 0 if no event says it yet", |span| latest(span).uint("sport")),
         Field::text("daddr", "address of the other end", |span| address(&latest(span), "daddr", "daddr_v6")),
         Field::uint("dport", "port of the other end", |span| latest(span).uint("dport")),
@@ -101,6 +103,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         // A socket that never had a connection comes from CLOSE (7).
         is_end: |span| span.last().int("oldstate") != 7,
         known: &["saddr", "sport", "daddr", "dport"],
+        counted: "tcp_retransmit_skb",
     }),
     ..SourceDefinition::EMPTY
 };
@@ -183,7 +186,8 @@ fn state_name(state: i64) -> &'static str {
 fn address<'a>(part: &PartView<'a>, v4: &str, v6: &str) -> Cow<'a, [u8]> {
     // AF_INET6 is 10 on Linux.
     let text = match part.int("family") {
-        10 => part.bytes(v6).try_into().map(|bytes: [u8; 16]| Ipv6Addr::from(bytes).to_string()),
+        // A socket for both families has an address such as ::ffff:10.0.0.7 if the other end uses IPv4.
+        10 => part.bytes(v6).try_into().map(|bytes: [u8; 16]| Ipv6Addr::from(bytes).to_canonical().to_string()),
         _ => part.bytes(v4).try_into().map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).to_string()),
     };
     text.unwrap_or_default().into_bytes().into()

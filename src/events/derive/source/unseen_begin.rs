@@ -22,4 +22,6 @@ pub struct BegunBefore {
     pub is_end: fn(&SpanView<'_>) -> bool,
     /// The fields whose values the end alone shows. A filter over other fields leaves no such span out.
     pub known: &'static [&'static str],
+    /// The event whose samples are counted if they belong to a span of which no begin was seen; empty if there is none.
+    pub counted: &'static str,
 }

@@ -28,6 +28,8 @@ pub struct SpanCounts {
     unpaired: AtomicU64,
     begun_before: AtomicU64,
     time_before: AtomicU64,
+    begun_before_events: AtomicU64,
+    begun_before_open: AtomicU64,
     without_room: AtomicU64,
     /// Spans that were open when this process started to count. Another process has counted them in `opened`.
     before: AtomicU64,
@@ -75,6 +77,8 @@ counts! {
     unpaired add_unpaired "spans whose begins or whose ends are missing in the recording.";
     begun_before add_begun_before "spans that began before the run or the recording and ended in it. They are not counted otherwise.";
     time_before add_time_before "nanoseconds that these spans lasted at least: from the start of the recording on.";
+    begun_before_events add_begun_before_events "events of spans whose begins were not seen: packets that were sent again.";
+    begun_before_open add_begun_before_open "these spans. It counts at most `max-open`.";
     unfinished add_unfinished "spans that the program received although they had not ended.";
     without_room add_without_room "spans that were dropped because more than `max-open` were open, or because they took too much memory.";
 }

@@ -114,7 +114,9 @@ impl<'a> Parser<'a> {
             return Err(self.expected("a field's name"));
         }
         let Some(operator) = OPERATORS.into_iter().find(|operator| self.consume(operator)) else {
-            return Err(self.expected("an operator (== != < <= > >= & ~)"));
+            let is_assignment = self.rest.starts_with('=');
+            let operator = if is_assignment { "`==`" } else { "an operator (== != < <= > >= & ~)" };
+            return Err(self.expected(operator));
         };
         let (value, quoted) = self.value()?;
         if let (Scope::Pair { .. }, "duration") = (self.scope, name) {

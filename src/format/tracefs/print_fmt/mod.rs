@@ -20,6 +20,7 @@ use thiserror::Error;
 use super::{Field, Kernel};
 pub use definitions::{Defined, Definition};
 use expr::{Context, Expr};
+use pointer::Pointer;
 pub use pointer::symbol_name;
 use spec::Spec;
 
@@ -159,8 +160,17 @@ impl PrintFmt {
 
     /// Returns whether a conversion shows the bytes of `field` as an address or an identifier (MAC, IP, UUID).
     pub(crate) fn shows_as_binary(&self, field: &str) -> bool {
-        let binary = |c: &Conversion| matches!(c.spec.kind, spec::Kind::Pointer(p) if p.dereferences());
-        self.conversions().any(|conversion| conversion.field.as_deref() == Some(field) && binary(conversion))
+        self.shows_as(field, |pointer| pointer.dereferences())
+    }
+
+    /// Returns whether a conversion shows the bytes of `field` as an Internet address.
+    pub(crate) fn shows_as_address(&self, field: &str) -> bool {
+        self.shows_as(field, |pointer| matches!(pointer, Pointer::Ip4(_) | Pointer::Ip6(_)))
+    }
+
+    fn shows_as(&self, field: &str, is_wanted: impl Fn(Pointer) -> bool) -> bool {
+        let is_shown = |c: &Conversion| matches!(c.spec.kind, spec::Kind::Pointer(of) if is_wanted(of));
+        self.conversions().any(|conversion| conversion.field.as_deref() == Some(field) && is_shown(conversion))
     }
 
     fn conversions(&self) -> impl Iterator<Item = &Conversion> {

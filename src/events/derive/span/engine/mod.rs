@@ -8,8 +8,9 @@ mod missing;
 mod overdue;
 mod threads;
 mod unpaired;
+mod unseen;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use perf_prof_format::{
     record::SampleLayout,
@@ -69,6 +70,8 @@ pub(super) struct Engine {
     /// How many spans had not ended at the end of the run and were not delivered. `None` before the end, and if this is not
     /// told.
     not_ended: Option<u64>,
+    /// The hashes of the keys of spans whose begins were not seen, but other events of theirs.
+    unseen: HashSet<u64>,
     /// Finds open spans that should have ended. `None` for spans that may stay open for long.
     overdue: Option<Overdue>,
     counts: Arc<SpanCounts>,
@@ -157,6 +160,7 @@ impl Engine {
             flushes: Flushes::default(),
             missing_waits: Missing::new(Lifetime::Any),
             not_ended: None,
+            unseen: HashSet::new(),
             overdue: misses_ends.then(Overdue::default),
             counts,
             last: 0,
@@ -194,12 +198,6 @@ impl Engine {
         let (begin, key) = ((open.input, record), key.numbers());
         let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };
         condition(&self.format.view(&samples, None))
-    }
-
-    /// Keeps a sample with the open span that has this key.
-    fn note(&mut self, key: &Key, of: (usize, usize), record: &[u8], keep: Keep) {
-        let dropped = self.open.note(key, of, record, keep);
-        self.drop_without_room(dropped);
     }
 
     /// Counts spans that were dropped because too many were open, or because memory was short.

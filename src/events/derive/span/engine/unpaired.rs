@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{
     derive::{
-        source::{BegunBefore, UnseenBegin},
+        source::UnseenBegin,
         span::{key::Key, missing::MissingSpan},
     },
-    event::{SpanFieldAt, SpanSamples},
+    event::SpanSamples,
 };
 
 /// Which open span an end contradicts.
@@ -133,29 +133,6 @@ impl Engine {
         } else if is_missing {
             self.threads.iter_mut().for_each(|threads| threads.note_unbegun(thread, task, time));
         } else {
-            self.counts.add_begun_before(1);
-            self.counts.add_time_before(duration);
-        }
-    }
-
-    /// Counts the end of a span that began before the run, or before the recording, if the source's ends show that. Without a
-    /// begin, the task of the span and some of its fields may not be known. Then the user may have selected it.
-    fn count_begun_before(&mut self, key: &Key, time: u64, end: (usize, &[u8])) {
-        let Some(BegunBefore { is_end, known }) = self.span.definition.and_then(|of| of.begun_before) else { return };
-        let duration = self.context.recorded_since().map_or(0, |since| time.saturating_sub(since));
-        let samples = SpanSamples { begin: end, end: Some(end), notes: &[], key: key.numbers(), duration, ran: None };
-        let are_begins_seen = !self.has_lost && self.counts.without_room() == 0;
-        let is_certain =
-            are_begins_seen && self.output == Output::Delivered && is_end(&self.format.view(&samples, None));
-        let is_selected = is_certain
-            && (self.format.lacks_task(&samples) || self.selects_task(&samples))
-            && self.may_pass(&samples, &|offset| match self.format.field_at(offset) {
-                Some(SpanFieldAt::Field(at)) => {
-                    self.format.fields.get(at).is_some_and(|field| known.contains(&&*field.name))
-                }
-                _ => false,
-            });
-        if is_selected {
             self.counts.add_begun_before(1);
             self.counts.add_time_before(duration);
         }
