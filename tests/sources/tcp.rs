@@ -497,6 +497,9 @@ fn packets_that_are_sent_again_in_connections_from_before_the_run_are_told() {
             false => assert_eq!(number, 0, "{truth:?} {object}"),
         }
     }
+    let [output, _] = beside_older(ASKS, &host, script("tcplife.py").args(["--bad", "--open", "--exec"]));
+    let note = "(packets sent again in connections that began before, which are not shown: ";
+    assert!(stdout(&output).contains(note) && said(&output).contains(" in 3 connections "), "{output:?}");
     // The command that the line names.
     let keys = "saddr,sport,daddr,dport,daddr_v6";
     let command = ["top", "tcp:tcp_retransmit_skb/err == 0/", "--by", keys, "-a", "--json", "--"];

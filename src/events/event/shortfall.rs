@@ -318,8 +318,12 @@ impl IncompleteTask {
 
     fn text(&self) -> String {
         let IncompleteTask { tid, comm, gaps, missing } = self;
-        let separator = if comm.is_empty() { "" } else { "/" };
-        format!("{gaps} of {comm}{separator}{tid}{}", at_most(*missing))
+        let task = match (&**comm, tid) {
+            (_, -1) => "tasks that are not known".to_owned(),
+            ("", tid) => tid.to_string(),
+            (comm, tid) => format!("{comm}/{tid}"),
+        };
+        format!("{gaps} of {task}{}", at_most(*missing))
     }
 }
 
@@ -439,7 +443,7 @@ mod tests {
             stats.spans()[0].incomplete().add_time(task, missing);
         }
         let shortfall = Shortfall::of(&stats, None).unwrap();
-        let text = "spans are missing: 1 of -2 (at most 70.000 ms in all), 1 of -1 (at most 1.500 ms in all), 1 of \
+        let text = "spans are missing: 1 of -2 (at most 70.000 ms in all), 1 of tasks that are not known (at most 1.500 ms in all), 1 of \
                     -5 (at most 0.003 ms in all), 2 of 2 others (at most 0.003 ms in all)";
         assert_eq!((shortfall.spans_text().as_str(), shortfall.missing), (text, 71_506_000));
     }
@@ -453,9 +457,9 @@ mod tests {
         (0..4).for_each(|_| stats.spans()[1].incomplete().add(1 << 30, 9));
         (0..9).for_each(|_| stats.spans()[1].incomplete().add_idle(1, IdleEvents::Missing));
         let shortfall = Shortfall::of(&stats, Some(&context())).unwrap();
-        let text = "spans are missing: 6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others";
+        let text = "spans are missing: 6 of napper/1073741824, 3 of tasks that are not known, 2 of -2, 2 of 2 others";
         assert_eq!(shortfall.spans_text(), text);
-        let note = "(at least: spans are missing: 6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others; the \
+        let note = "(at least: spans are missing: 6 of napper/1073741824, 3 of tasks that are not known, 2 of -2, 2 of 2 others; the \
                     kernel delivers no events of the idle task of CPU 1)";
         assert_eq!(shortfall.note(), note);
         let lost = LossCounts { per_event: vec![3, 4], ..LossCounts::default() };
