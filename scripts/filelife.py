@@ -9,11 +9,12 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
 
 All programs are seen, static ones and in containers too: the kernel reads the path where the call is, and the folder
 to which a relative one belongs. If it cannot tell the folder (no BTF, another thread changes it, old recordings), the script
-follows chdir(), and a path of an unknown folder stays relative. The last lines count removals that are not shown for these
-reasons, with some paths. A file counts as created when open(), openat() or creat() opens it with O_CREAT for the first time, or
-with O_EXCL. Without O_EXCL it may be older, so its creator has a `?`. openat2(), mknod(), link(), symlink() and io_uring are not
+follows chdir(), and a path of an unknown folder stays relative. Equal paths of two mount namespaces (containers) are two files.
+`(mnt 4026532345)` marks paths of another namespace than your own (`lsns -t mnt` lists them). The last lines count removals that
+are not shown for these reasons. A file counts as created when open(), openat() or creat() opens it with O_CREAT for the first time,
+or with O_EXCL. Without O_EXCL it may be older, so its creator has a `?`. openat2(), mknod(), link(), symlink() and io_uring are not
 seen. A renamed file keeps its age, but not the files in a renamed folder. The file that a rename replaces is removed by it, and
-shown if its creation was seen. Equal paths of two containers are taken for one file. Needs root, or CAP_BPF and CAP_PERFMON.
+shown if its creation was seen. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from collections import Counter
 from typing import Any
 
 from perf_prof import PerfEvent, at_least, print
-from perf_prof.script import Columns, Lines, Options, Paths, clock
+from perf_prof.script import Columns, File, Files, Lines, Options, Paths, clock, namespace_mark
 
 options = Options(__doc__, json=True)
 options.add_argument("--max", type=at_least(1), metavar="MS", help="only files that lived for at most MS milliseconds")
@@ -32,16 +33,16 @@ args = options.parse()
 MOST, MOST_NAMES = 100_000, 5  # maximum number of files that are kept, and of relative paths that are printed
 AT_REMOVEDIR = 0x200  # include/uapi/linux/fcntl.h
 FLAGS = {"open": 1, "openat": 2, "creat": None}  # the index of the argument with the flags; creat() always creates
+ELSEWHERE = "whose path another mount namespace (container) created"
 UNKNOWN, CUT = "of relative paths whose folder is not known", "..."  # the end of a name that is longer than 255 bytes
 
-File = tuple[str, Any]  # the path, and for a relative path what distinguishes its folder from others
 counts: Counter[str] = Counter()  # reason -> number of removals that are not shown
-created: dict[File, tuple[int, str]] = {}  # file -> when and by which task it was created
+created = Files(MOST)  # file -> when and by which task it was created
 unknown: list[str] = []  # some relative paths of removals that are not shown
 paths = Paths()
 columns = Columns(
     args.json, time=("TIME", "<12", clock), age=("AGE ms", ">12.2f", lambda ns: ns / 10**6),
-    created_by=("CREATED BY", "<22"), removed_by=("REMOVED BY", "<22"), path=("PATH", ""),
+    created_by=("CREATED BY", "<22"), removed_by=("REMOVED BY", "<22"), path=("PATH", ""), mnt_ns=("", "", namespace_mark),
 )  # fmt: skip
 __without__ = {"task:task_newtask": "relative paths whose folder is not in a recording stay relative"}
 
@@ -55,15 +56,16 @@ task__task_newtask = paths.begins
 
 
 def removed(file: File, creation: tuple[int, str] | None, call: Any, task: str) -> None:
-    is_named = (args.name or "") in file[0]
+    is_named = (args.name or "") in file.path
     if is_named and creation:
         if args.max is None or call._time - creation[0] <= args.max * 10**6:
-            print(columns.line(call._realtime, call._time - creation[0], creation[1], task, file[0]))
-    elif file[1]:
+            print(columns.line(call._realtime, call._time - creation[0], creation[1], task, file.path, call.mnt_ns))
+    elif file.folder:
         counts[UNKNOWN] += 1  # --name may match the folder, which is not known.
-        unknown.extend([file[0]][: MOST_NAMES - len(unknown)])
+        unknown.extend([file.path][: MOST_NAMES - len(unknown)])
     elif is_named:
-        counts["whose name is cut off" if file[0].endswith(CUT) else "of files whose creation was not seen"] += 1
+        reason = ELSEWHERE if created.elsewhere(file) else "of files whose creation was not seen"
+        counts["whose name is cut off" if file.path.endswith(CUT) else reason] += 1
 
 
 def syscall(call: Any) -> None:
@@ -75,11 +77,8 @@ def syscall(call: Any) -> None:
             removed(*replaced, call, task)
     elif call.name in FLAGS:
         flags = os.O_CREAT if FLAGS[call.name] is None else call.args[FLAGS[call.name]]
-        if file and not file[0].endswith(CUT) and flags & os.O_CREAT and (flags & os.O_EXCL or file not in created):
+        if file and not file.path.endswith(CUT) and flags & os.O_CREAT and (flags & os.O_EXCL or file not in created):
             created[file] = call._time, task if flags & os.O_EXCL else f"{task}?"
-        if len(created) > MOST:
-            del created[next(iter(created))]
-            counts[f"of more than {MOST} files at a time"] += 1
     elif not file:
         counts["whose path could not be read"] += 1
     else:
@@ -95,6 +94,7 @@ def __lost__(lost_start: int, lost_end: int) -> None:
 
 
 def __exit__() -> None:
-    for reason, count in sorted(counts.items()):
+    counts[f"of more than {MOST} files at a time"] = created.dropped
+    for reason, count in sorted((+counts).items()):
         names = f" ({', '.join(unknown)}{', ...' if count > len(unknown) else ''})" if reason == UNKNOWN else ""
         columns.note(f"removals that are not shown, {reason}: {count}{names}")

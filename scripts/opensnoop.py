@@ -11,7 +11,9 @@ If a program looks for its files in a wrong place, it has lines with ENOENT. Bef
 shows the missing file. EMFILE means a limit (`ulimit -n`), and EACCES a missing permission.
 
 All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens.
-`?` is a path that could not be read, and names of more than 255 bytes end in `...`. Opens by io_uring are not calls: `perf-prof top
+`(mnt 4026532345)` marks paths of another mount namespace than your own, such as a container's (`lsns -t mnt` lists them).
+`?` is a path that could not be read, and names of more than 255 bytes end in `...`. creat() and openat2() have no flags here: those of
+openat2() are in the memory of the program. Opens by io_uring are not calls: `perf-prof top
 io_uring:io_uring_submit_req --by comm,op_str` counts them. Needs root, or CAP_BPF and CAP_PERFMON.
 
 Paths are absolute: the kernel also tells the folder to which a relative one belongs. If it cannot (it has no BTF, another
@@ -26,7 +28,7 @@ from collections import Counter
 from typing import Any
 
 from perf_prof import PerfEvent, print
-from perf_prof.script import Columns, Lines, Options, Paths, clock, say_missing
+from perf_prof.script import Columns, Lines, Options, Paths, clock, namespace_mark, say_missing
 
 options = Options(__doc__, json=True)
 options.add_argument("--failed", action="store_true", help="only calls that fail")
@@ -42,7 +44,7 @@ counts: Counter[str] = Counter()  # "relative" -> relative paths whose folder is
 paths = Paths()
 columns = Columns(
     args.json, time=("TIME", "<12", clock), task=("COMM PID", "<22"), took=("TOOK us", ">9.1f", lambda ns: ns / 1000),
-    result=("RESULT", "<9"), flags=("FLAGS", "<24"), path=("PATH", ""),
+    result=("RESULT", "<9"), flags=("FLAGS", "<24"), path=("PATH", ""), mnt_ns=("", "", namespace_mark),
 )  # fmt: skip
 
 __without__ = {"task:task_newtask": "relative paths whose folder is not in a recording stay relative"}
@@ -67,7 +69,7 @@ def flag_names(flags: int) -> str:
 
 
 def syscall(call: Any) -> None:
-    path, folder = paths.of(call) or (None, None)
+    path, folder, _ = paths.of(call) or (None, None, 0)
     if call.name.endswith("chdir"):
         return
     counts["relative"] += folder is not None
@@ -80,7 +82,7 @@ def syscall(call: Any) -> None:
     at = {"open": 1, "openat": 2}.get(call.name)
     names = flag_names(call.args[at]) if at else None
     task, result = f"{call.comm} {call._pid}", call.errno or str(call.ret)
-    print(columns.line(call._realtime, task, call.duration, result, names, "?" if path is None else path))
+    print(columns.line(call._realtime, task, call.duration, result, names, "?" if path is None else path, call.mnt_ns))
 
 
 def __exit__() -> None:

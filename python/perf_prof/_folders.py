@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import Counter
+from collections import Counter, UserDict
+from collections.abc import MutableMapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from perf_prof import PerfEvent, is_recording
@@ -22,6 +24,46 @@ CLONE_THREAD = 0x10000
 _INEXACT = 1_000_000
 # The maximum number of processes whose folders are kept. The oldest are dropped.
 _MOST = 100_000
+
+
+# The numbers of the first mount namespace of a machine: MNT_NS_INIT_INO (include/uapi/linux/nsfs.h, Linux 6.18), and those that
+# the namespace gets when an older kernel starts.
+_FIRST_NAMESPACES = {0xEFFFFFF8, 0xF0000000, 0xF0000001}
+
+
+class File(NamedTuple):
+    """A file as a system call names it. Equal files have equal values."""
+
+    path: str
+    folder: Any  # None for an absolute path; otherwise what distinguishes it from equal paths in other folders
+    namespace: int  # the mount namespace (container) to which the path belongs; 0 if it is not known
+
+
+class Files(UserDict[File, Any]):
+    """What is known of files: a dict of at most `most` files. If there are more, it drops the oldest and counts it in `dropped`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.dropped = 0
+        self._most = most
+        self._paths: Counter[str] = Counter()  # absolute path -> in how many mount namespaces the dict has a file with it
+
+    def __setitem__(self, file: File, known: Any) -> None:
+        self._paths[file.path] += file.folder is None and file not in self
+        super().__setitem__(file, known)
+        if len(self) > self._most:
+            del self[next(iter(self))]
+            self.dropped += 1
+
+    def __delitem__(self, file: File) -> None:
+        super().__delitem__(file)
+        self._paths[file.path] -= file.folder is None
+        if not self._paths[file.path]:
+            del self._paths[file.path]
+
+    def elsewhere(self, file: File) -> bool:
+        """Returns whether the dict has a file with an equal absolute path in another mount namespace."""
+        return self._paths.get(file.path, 0) > (file in self)
 
 
 class _Folder(NamedTuple):
@@ -126,16 +168,15 @@ class Paths(Folders):
         super().__init__()
         self._changes: Counter[int] = Counter()  # process -> how often it changed its folder
 
-    def of(self, call: Any) -> tuple[str, Any] | None:
-        """Returns the path of a system call, or None if the call has no path or the path could not be read. Follows
-        chdir() and fchdir(). The second value is None for an absolute path. A path in a folder that is not known stays
-        relative. The second value then distinguishes it from equal paths in other folders."""
+    def of(self, call: Any) -> File | None:
+        """Returns the file of a system call, or None if the call has no path or the path could not be read. Follows
+        chdir() and fchdir(). A path in a folder that is not known stays relative."""
         path = call.pathname_str if call.filename_str is None else call.filename_str
         if call.name.endswith("chdir") and not call.errno:
             self.changes(call, path)
             self._changes[call._pid] += 1
         if (known := call.path) is not None:
-            return _normalized(known), None
+            return File(_normalized(known), None, _namespace(call))
         path = call.oldname_str if path is None else path
         if path is None:
             return None
@@ -143,33 +184,51 @@ class Paths(Folders):
         folder = call.args[0] if call.name.rstrip("2").endswith("at") and call.name != "creat" else AT_FDCWD
         return self._in_folder(path, call, folder)
 
-    def follow(self, call: Any, files: dict[tuple[str, Any], Any]) -> tuple[tuple[str, Any], Any] | None:
-        """Follows a rename(), renameat() or renameat2() that succeeded in a dict whose keys are paths as of() returns them: what
+    def follow(self, call: Any, files: MutableMapping[File, Any]) -> tuple[File, Any] | None:
+        """Follows a rename(), renameat() or renameat2() that succeeded in a dict whose keys are files as of() returns them: what
         belongs to the file gets its new path. Returns the item of the file that was replaced, if it is in the dict."""
         old, new = self.of(call), self._new_path(call)
         own = files.pop(old, None) if old else None
         other = files.pop(new, None) if new and new != old else None
         # Other files may have the same first 255 bytes.
-        if new and own is not None and not new[0].endswith("..."):
+        if new and own is not None and not new.path.endswith("..."):
             files[new] = own
         if old and other is not None and call.name == "renameat2" and call.args[4] & RENAME_EXCHANGE:
             files[old], other = other, None
         return (new, other) if new and other is not None else None
 
-    def _new_path(self, call: Any) -> tuple[str, Any] | None:
+    def _new_path(self, call: Any) -> File | None:
         if (known := call.new_path) is not None:
-            return _normalized(known), None
+            return File(_normalized(known), None, _namespace(call))
         if (path := call.newname_str) is None:
             return None
         return self._in_folder(path, call, AT_FDCWD if call.name == "rename" else call.args[2])
 
-    def _in_folder(self, path: str, call: Any, folder: int) -> tuple[str, Any]:
+    def _in_folder(self, path: str, call: Any, folder: int) -> File:
         whole = self.absolute(path, call, folder)
-        return (whole, None) if whole else (path, (call._pid, self._changes[call._pid], folder % 2**32))
+        of_folder = None if whole else (call._pid, self._changes[call._pid], folder % 2**32)
+        return File(whole or path, of_folder, _namespace(call))
 
     def lost(self, lost_start: int, lost_end: int) -> None:
         """Looks up all folders again, because they may have changed while events were lost."""
         self.look()
+
+
+def namespace_mark(mnt_ns: int) -> str:
+    """Returns a text that marks the paths of a container, such as "(mnt 4026532345)". It is empty for the mount namespace
+    of this process, for the first one of the machine in a recording, and if the namespace is not known (0)."""
+    own = _FIRST_NAMESPACES if is_recording() else {_own_namespace()}
+    return f"(mnt {mnt_ns})" if mnt_ns and mnt_ns not in own else ""
+
+
+@lru_cache(maxsize=None)
+def _own_namespace() -> int:
+    return os.stat("/proc/self/ns/mnt").st_ino
+
+
+def _namespace(call: Any) -> int:
+    """Returns the id of the call's mount namespace. The number of a namespace can be that of an earlier one, its id cannot."""
+    return int(call.mnt_ns_id or call.mnt_ns)
 
 
 def _normalized(path: str) -> str:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from perf_prof import FlameGraph, Parts, at_least, is_recording, is_target, missing, print, process_of, shard
-from perf_prof._folders import Paths
+from perf_prof._folders import File, Files, Paths, namespace_mark
 from perf_prof._pairs import Pairs, Switches, Waits
 from perf_prof._processes import Process, Processes, ProcessNames, Senders
 from perf_prof._programs import Programs, arguments, parent_of
@@ -30,6 +30,8 @@ from perf_prof._waits import Futexes, Wakers
 
 __all__ = [
     "Columns",
+    "File",
+    "Files",
     "Futexes",
     "IN_INTERRUPT",
     "Lines",
@@ -59,6 +61,7 @@ __all__ = [
     "is_of_kernel",
     "is_selected",
     "mapped_file",
+    "namespace_mark",
     "parent_of",
     "save_flame",
     "say_missing",

@@ -66,11 +66,11 @@ def wakeup(time, pid, cpu=0, name="sched:sched_wakeup"):
     return make(name, time, comm=f"task{pid}", pid=pid, target_cpu=cpu)
 
 
-def system_call(name, start, end, ret, *args, tid=7, comm="app"):
+def system_call(name, start, end, ret, *args, tid=7, comm="app", mnt_ns=0):
     """Makes a system call. A string among `args` stands for a pointer to this string."""
     number = {"id": syscall_nr(name)}
     strings = {f"arg{at}_str": word for at, word in enumerate(args) if isinstance(word, str)}
     words = [0x7F00 if isinstance(word, str) else word % 2**64 for word in args]
-    begin = number | strings | {"args": (*words, 0, 0, 0, 0, 0, 0)[:6], "_time": start}
+    begin = number | strings | {"args": (*words, 0, 0, 0, 0, 0, 0)[:6], "_time": start, "mnt_ns": mnt_ns}
     ends = number | {"ret": ret, "_time": end, "_tid": tid, "_pid": tid, "_comm": comm}
     return make_event("syscall/str/", formats="shipped", begin=begin | {"_tid": tid, "_pid": tid}, end=ends)

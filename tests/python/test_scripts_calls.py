@@ -134,11 +134,12 @@ class OpenSnoop(ScriptTest):
 
 class FileLife(ScriptTest):
     def files(self, *calls):
-        """Returns what the script prints for system calls, each given as (time, thread, name, arguments)."""
+        """Returns what the script prints for system calls, each given as (time, thread, name, arguments). The number of a thread
+        from 100 on is also the number of its mount namespace."""
         module = run_script(os.path.join(SCRIPTS, "filelife.py"), [make("page-faults", 0)], ()).module
         with redirect_stdout(StringIO()) as out:
             for time, tid, name, *args in calls:
-                module.syscall(system_call(name, time, time, 0, *args, tid=tid, comm=f"task{tid}"))
+                module.syscall(system_call(name, time, time, 0, *args, tid=tid, comm=f"task{tid}", mnt_ns=tid if tid >= 100 else 0))
             module.__exit__()
         return out.getvalue()
 
@@ -146,6 +147,13 @@ class FileLife(ScriptTest):
         created = ("openat", -100, "/tmp/x", os.O_CREAT)
         text = self.files((MS, 1, *created), (6 * MS, 2, "unlink", "/tmp//x"))
         self.assertEqual(text.split()[1:], ["5.00", "task1", "1?", "task2", "2", "/tmp/x"])
+
+    def test_equal_paths_of_two_mount_namespaces_are_two_files(self):
+        creates = (MS, 100, "creat", "/x"), (2 * MS, 200, "creat", "/x"), (2 * MS, 100, "creat", "/y")
+        text = self.files(*creates, (3 * MS, 200, "unlink", "/x"), (4 * MS, 200, "unlink", "/x"), (5 * MS, 200, "unlink", "/y"))
+        row, *notes = text.splitlines()
+        self.assertEqual(row.split()[1:], ["1.00", "task200", "200?", "task200", "200", "/x", "(mnt", "200)"])
+        self.assertEqual(notes, ["(removals that are not shown, whose path another mount namespace (container) created: 2)"])
 
     def test_removals_that_are_not_shown_are_counted_by_their_reason(self):
         text = self.files(

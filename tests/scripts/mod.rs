@@ -3,6 +3,7 @@
 mod causes;
 mod devices;
 mod locks_and_memory;
+mod namespaces;
 pub mod processes;
 mod profiling;
 mod recorded;

@@ -31,6 +31,6 @@ pub use interpreter_frames::{
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType, symbol_name};
 pub use strings::{
-    ARGUMENTS, CURRENT_FOLDER, CUT_MARK, LONGEST_STRING, ROOT_FOLDER, StringAddress, StringError, StringPlace,
-    USER_TEXT, points_to_text, string_of_argument,
+    ARGUMENTS, CURRENT_FOLDER, CUT_MARK, LONGEST_STRING, MOUNT_NAMESPACE, MOUNT_NAMESPACE_ID, ROOT_FOLDER,
+    StringAddress, StringError, StringPlace, USER_TEXT, points_to_text, string_of_argument,
 };

@@ -40,6 +40,13 @@ pub const CURRENT_FOLDER: &str = "cwd_str";
 /// The field with the path of the root.
 pub const ROOT_FOLDER: &str = "root_str";
 
+/// The field of `raw_syscalls:sys_enter` with the number of the task's mount namespace; 0 if it is not known. It comes with
+/// the strings of the arguments.
+pub const MOUNT_NAMESPACE: &str = "mnt_ns";
+/// The field of `raw_syscalls:sys_enter` with the id of this namespace, which no later one gets. The kernel gives the number of a
+/// namespace that has ended to another one.
+pub const MOUNT_NAMESPACE_ID: &str = "mnt_ns_id";
+
 /// Returns the name of the field that contains the string of an argument, such as `arg0_str`. The events of
 /// `raw_syscalls` have these fields. The string is the text to which the argument points. If the argument is a file
 /// descriptor, the string is the path of the file.
@@ -151,6 +158,12 @@ impl EventFormat {
             text += &format!("\n\tfield:bool {name}{CUT};\toffset:{cut};\tsize:1;\tsigned:0;");
             shown.0 += &format!(", {name}{STRING}: \\\"%s\\\"");
             shown.1 += &format!(", __get_str({name}{STRING})");
+        }
+        if self.has_folders() && names.iter().any(|name| self.argument_index(name).is_some()) {
+            let offset = (first + 5 * new.len()).next_multiple_of(4);
+            text += &format!("\n\tfield:unsigned int {MOUNT_NAMESPACE};\toffset:{offset};\tsize:4;\tsigned:0;");
+            let offset = (offset + 4).next_multiple_of(8);
+            text += &format!("\n\tfield:u64 {MOUNT_NAMESPACE_ID};\toffset:{offset};\tsize:8;\tsigned:0;");
         }
         text += "\n";
         text += PRINT_FMT;

@@ -12,8 +12,8 @@ use perf_prof_format::abi::{
 
 use super::{
     BEGAN_WITH, CURRENT_FOLDER, DESCRIPTORS, ENTRY, FILES_OF_TASK, HAS_FOLDER, IS_DESCRIPTOR, IS_NAME,
-    MOST_DESCRIPTORS, MOUNT, NEW, NUMBER, OTHER_NUMBER, PathTypes, ROOT, STATE, STRINGS, follow, jump_unless, read,
-    slot_place,
+    MOST_DESCRIPTORS, MOUNT, NAMESPACE, NAMESPACE_ID, NEW, NUMBER, OTHER_NUMBER, PathTypes, ROOT, STATE, STRINGS,
+    follow, jump_unless, read, slot_place,
 };
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
 
@@ -58,6 +58,7 @@ pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argume
 pub(super) fn find_files(code: &mut Code, types: &PathTypes, found: Found, argument: impl Fn(usize) -> Place) {
     let done = code.label();
     load_task(code);
+    read_namespace_of_task(code, types);
     each_descriptor(code, types, &argument, |code, at, next| {
         if found == Found::Unchanged {
             code.load(Size::Double, Register::R1, NUMBER);
@@ -90,6 +91,24 @@ pub(crate) fn add_file(code: &mut Code, types: &PathTypes, file: Place, slot: us
     code.operate(Operation::Add, Register::R3, types.file_path);
     read(code, slot_place(slot, MOUNT), 16);
     code.store_number(Size::Double, slot_place(slot, STATE), NEW);
+}
+
+/// Writes code that reads the number and the id of the task's mount namespace.
+pub(crate) fn read_namespace(code: &mut Code, types: &PathTypes) {
+    load_task(code);
+    read_namespace_of_task(code, types);
+}
+
+/// Writes code that reads the number and the id of the mount namespace of the task in `TASK`. A task that exits has none.
+fn read_namespace_of_task(code: &mut Code, types: &PathTypes) {
+    let Some(namespace) = types.namespace else { return };
+    read_of_task(code, namespace.task_proxy);
+    follow(code, NUMBER, namespace.proxy_namespace, NUMBER);
+    for (member, to, bytes) in [(namespace.namespace_number, NAMESPACE, 4), (namespace.namespace_id, NAMESPACE_ID, 8)] {
+        code.load(Size::Double, Register::R3, NUMBER);
+        code.operate(Operation::Add, Register::R3, member);
+        read(code, to, bytes);
+    }
 }
 
 fn load_task(code: &mut Code) {

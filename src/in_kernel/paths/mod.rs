@@ -16,9 +16,9 @@ use arguments::{HAS_FOLDER, IS_DESCRIPTOR, IS_NAME};
 pub use arguments::{MOST_CALLS, bits_of_call};
 pub(crate) use arguments::{STRINGS, jump_unless, look_up_call};
 use find::find_files;
-pub(crate) use find::{Found, add_file, keep_files};
+pub(crate) use find::{Found, add_file, keep_files, read_namespace};
 pub(crate) use turns::Turns;
-pub use types::{NumberIterator, PathTypes};
+pub use types::{NamespaceTypes, NumberIterator, PathTypes};
 pub(crate) use walk::walk;
 
 use perf_prof_format::abi::{
@@ -53,15 +53,18 @@ pub(crate) const PATHS: Register = Register::R7;
 pub(crate) const KEPT_PATHS: Place = Place { base: Register::Frame, offset: -80 };
 
 /// The contents of the map value in which paths are built: the index of the current path, numbers that were read, and the
-/// task's table of file descriptors. The files that the call had when it began follow.
+/// task's table of file descriptors, and the number and the id of its mount namespace. The files that the
+/// call had when it began follow.
 const AT: Place = PATHS.at(0);
 const NUMBER: Place = PATHS.at(8);
 const OTHER_NUMBER: Place = PATHS.at(16);
 const NAME: Place = PATHS.at(24);
 const MOST_DESCRIPTORS: Place = PATHS.at(40);
 const FILES_OF_TASK: Place = PATHS.at(48);
-pub(crate) const BEGAN_WITH: Place = PATHS.at(56);
-const FIRST_SLOT: i16 = 56 + 8 * SLOTS as i16;
+const NAMESPACE: Place = PATHS.at(56);
+const NAMESPACE_ID: Place = PATHS.at(64);
+pub(crate) const BEGAN_WITH: Place = PATHS.at(72);
+const FIRST_SLOT: i16 = 72 + 8 * SLOTS as i16;
 
 /// The contents of a path: its file (a mount and an entry), the root of this mount, where the text starts, and the state.
 const MOUNT: i16 = 0;
@@ -112,8 +115,10 @@ pub(crate) fn make_paths(
     code.copy(IDS, Register::R0);
 }
 
-/// Writes code that marks all paths as missing.
+/// Writes code that marks all paths and the namespace as missing.
 pub(crate) fn forget_paths(code: &mut Code) {
+    code.store_number(Size::Double, NAMESPACE, 0);
+    code.store_number(Size::Double, NAMESPACE_ID, 0);
     for slot in 0..SLOTS {
         code.store_number(Size::Double, slot_place(slot, STATE), ABSENT);
     }
@@ -133,6 +138,18 @@ pub(crate) fn load_path(code: &mut Code, slot: usize, absent: Label) {
     code.operate(Operation::Subtract, Register::R2, Register::R1);
     code.address(Register::R3, place(TEXT));
     code.operate(Operation::Add, Register::R3, Register::R1);
+}
+
+/// Writes code that sets `R1` to the number of the task's mount namespace and `R2` to its id. Both are 0 if they are not known.
+pub(crate) fn load_namespace(code: &mut Code) {
+    let is_unknown = code.label();
+    code.copy(Register::R1, 0);
+    code.copy(Register::R2, 0);
+    code.load(Size::Double, Register::R3, KEPT_PATHS);
+    code.jump_if(Condition::Equal, Register::R3, 0, is_unknown);
+    code.load(Size::Word, Register::R1, Register::R3.at(NAMESPACE.offset));
+    code.load(Size::Double, Register::R2, Register::R3.at(NAMESPACE_ID.offset));
+    code.here(is_unknown);
 }
 
 /// Returns the place of the part of a path that is needed to read it: [`KEPT_PATH_BYTES`] bytes.

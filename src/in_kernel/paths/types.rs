@@ -8,6 +8,8 @@ use perf_prof_format::tracefs::Btf;
 pub struct PathTypes {
     pub task_files: i32,
     pub task_fs: i32,
+    /// How a task's mount namespace is found; `None` if the kernel has no mount namespaces.
+    pub namespace: Option<NamespaceTypes>,
     pub files_fdt: i32,
     pub table_max: i32,
     pub table_files: i32,
@@ -37,6 +39,16 @@ pub struct PathTypes {
     pub iterator: Option<NumberIterator>,
 }
 
+/// The offsets of the members that lead from a task to the number and the id of its mount namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct NamespaceTypes {
+    pub task_proxy: i32,
+    pub proxy_namespace: i32,
+    pub namespace_number: i32,
+    pub namespace_id: i32,
+}
+
 /// The BTF ids of the functions of `bpf_iter_num`, the kernel's iterator over numbers. If this iterator counts the
 /// iterations of a loop, the verifier checks the loop's code once. Other loops are checked iteration by iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +62,7 @@ pub struct NumberIterator {
 impl PathTypes {
     /// Returns whether programs need this structure or function.
     pub fn needs(name: &str) -> bool {
-        const NEEDED: [&str; 18] = [
+        const NEEDED: [&str; 21] = [
             "task_struct",
             "thread_info",
             "files_struct",
@@ -66,6 +78,9 @@ impl PathTypes {
             "inode",
             "super_block",
             "hlist_bl_node",
+            "nsproxy",
+            "mnt_namespace",
+            "ns_common",
             "bpf_iter_num_new",
             "bpf_iter_num_next",
             "bpf_iter_num_destroy",
@@ -83,9 +98,20 @@ impl PathTypes {
         let is_path = (at("path", "mnt")?, at("path", "dentry")?) == (0, 8) && types.size_of("struct path")? == 16;
         let is_name = types.size_of("struct qstr")? == 16;
         (is_path && is_name).then_some(())?;
+        let namespace = || {
+            Some(NamespaceTypes {
+                task_proxy: at("task_struct", "nsproxy")?,
+                proxy_namespace: at("nsproxy", "mnt_ns")?,
+                namespace_number: at("mnt_namespace", "ns")? + at("ns_common", "inum")?,
+                // Linux 6.18 has the id in the part that all kinds of namespaces have.
+                namespace_id: at("mnt_namespace", "seq")
+                    .or_else(|| Some(at("mnt_namespace", "ns")? + at("ns_common", "ns_id")?))?,
+            })
+        };
         Some(PathTypes {
             task_files: at("task_struct", "files")?,
             task_fs: at("task_struct", "fs")?,
+            namespace: namespace(),
             files_fdt: at("files_struct", "fdt")?,
             table_max: at("fdtable", "max_fds")?,
             table_files: at("fdtable", "fd")?,

@@ -10,7 +10,9 @@ use perf_prof_format::{
     abi::bpf::{
         BPF_F_CURRENT_CPU, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL, BPF_FUNC_PROBE_READ_USER_STR,
     },
-    tracefs::{CUT_MARK, EventFormat, Filter, LONGEST_STRING, StringAddress, StringPlace},
+    tracefs::{
+        CUT_MARK, EventFormat, Filter, LONGEST_STRING, MOUNT_NAMESPACE, MOUNT_NAMESPACE_ID, StringAddress, StringPlace,
+    },
 };
 
 use calls::Call;
@@ -23,7 +25,9 @@ use crate::{
     frames::{FRAMES_BYTES, LARGEST_FRAMES, ValueUse, read_frames, write_frames},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{PidNamespace, Unsuited, lower_filter},
-    paths::{Found, LONGEST_PATH, NumberIterator, PATHS_BYTES, PathTypes, jump_unless, load_path, make_paths},
+    paths::{
+        Found, LONGEST_PATH, NumberIterator, PATHS_BYTES, PathTypes, jump_unless, load_namespace, load_path, make_paths,
+    },
     select::{EventRegisters, Selection, look_up_only},
 };
 
@@ -172,6 +176,9 @@ pub(crate) fn string_code(
     code.jump_if(Condition::Equal, Register::R0, 0, done);
     code.copy(RECORD, Register::R0);
     write_fields(&mut code, format, &strings, types.registers);
+    if of_begin.is_some() {
+        write_namespace(&mut code, format);
+    }
     code.copy(LENGTH, format.first_string() as i32);
     let written = code.label();
     let room = Room::new(format, of_begin.is_some(), written);
@@ -229,6 +236,16 @@ pub(crate) fn write_fields(
     }
     write_zeros(code, done, first_added);
     write_zeros(code, first_added + 4 * strings.len(), format.first_string());
+}
+
+/// Writes code that sets the fields with the number and the id of the task's mount namespace.
+pub(crate) fn write_namespace(code: &mut Code, format: &EventFormat) {
+    let fields = (format.field(MOUNT_NAMESPACE), format.field(MOUNT_NAMESPACE_ID));
+    if let (Some(number), Some(id)) = fields {
+        load_namespace(code);
+        code.store(Size::Word, RECORD.at(number.offset as i16), Register::R1);
+        code.store(Size::Double, RECORD.at(id.offset as i16), Register::R2);
+    }
 }
 
 /// Writes code that sets the common fields: the first 8 bytes of the record.

@@ -10,7 +10,7 @@ use perf_prof_format::{
 use super::*;
 use crate::{
     instruction::interpreter::Machine,
-    paths::{PathTypes, bits_of_call},
+    paths::{NamespaceTypes, PathTypes, bits_of_call},
     select::Selection,
     table::tests::records::{event, shipped},
 };
@@ -22,6 +22,7 @@ const OPENAT: u32 = 257;
 const TYPES: PathTypes = PathTypes {
     task_files: 8,
     task_fs: 24,
+    namespace: Some(NamespaceTypes { task_proxy: 40, proxy_namespace: 16, namespace_number: 20, namespace_id: 32 }),
     files_fdt: 16,
     table_max: 4,
     table_files: 8,
@@ -240,4 +241,25 @@ fn a_name_has_the_folder_to_which_it_belongs() {
     assert_eq!(folders(0, "a"), ["/data/dir", "a", "", ""]);
     // There is no such file descriptor.
     assert_eq!(folders(5, "a"), ["", "a", "", ""]);
+}
+
+#[test]
+fn a_call_with_a_file_has_the_mount_namespace_of_its_task() {
+    const NUMBER: u64 = 4_026_532_345;
+    const ID: u64 = 1 << 40 | 5;
+    let namespaces = |proxy: Option<u64>, call: u32| {
+        let mut tree = tree();
+        let namespace = tree.kernel.object(&[(16, NUMBER << 32 | 7), (32, ID)]);
+        let proxy_object = tree.kernel.object(&[(16, namespace)]);
+        let task = tree.kernel.task(&[], tree.root, tree.root);
+        tree.kernel.set(task, 40, proxy.unwrap_or(proxy_object));
+        let (format, record) = tree.kernel.record(task, (call, [0, 0x7000, 0, 0, 0, 0]), "/a");
+        ["mnt_ns", "mnt_ns_id"].map(|field| match format.field(field).unwrap().value(&record) {
+            Some(Value::Uint(number)) => number,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(namespaces(None, OPENAT), [NUMBER, ID]);
+    // A task that exits has no namespaces, and getpid() has no file.
+    assert_eq!([namespaces(Some(0), OPENAT), namespaces(None, 39)], [[0; 2]; 2]);
 }

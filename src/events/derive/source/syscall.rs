@@ -9,12 +9,12 @@ use perf_prof_format::{
         system_calls,
     },
     spec::{SpanOption, glob_matches, is_glob},
-    tracefs::{CURRENT_FOLDER, ROOT_FOLDER, string_of_argument},
+    tracefs::{CURRENT_FOLDER, MOUNT_NAMESPACE, MOUNT_NAMESPACE_ID, ROOT_FOLDER, string_of_argument},
     value,
 };
 
 use super::{Field, Flag, ProgramBits, Rule, STRINGS, Scope, SourceDefinition, UnseenBegin, texts};
-use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
+use crate::event::{ComputeField, SpanField, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
 /// The numbers of the system call rt_sigreturn(), and of sigreturn() of 32-bit programs. These calls restore the registers of the
 /// code that a signal interrupted. So their returns have the number -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c)
@@ -103,12 +103,13 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     ..SourceDefinition::EMPTY
 };
 
-/// Returns the fields that the option `str` adds: the strings of arguments, such as `filename_str`, and paths.
+/// Returns the fields that the option `str` adds: the strings of arguments, such as `filename_str`, paths, and the mount namespace to
+/// which the paths belong.
 pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
-    let field = |name: String, about, compute| SpanField {
+    let field = |name: String, about, compute: ComputeField| SpanField {
         name,
         about,
-        kind: SpanFieldKind::UserText,
+        kind: compute.kind(),
         source: SpanFieldSource::Computed(compute),
         origin: None,
     };
@@ -124,7 +125,13 @@ pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
     let path = field(PATH.to_owned(), about, ComputeField::UserText(PATH, path));
     let about = "the absolute path of the call's second file name, such as the new one of a rename; None as for path";
     let second = field(NEW_PATH.to_owned(), about, ComputeField::UserText(NEW_PATH, new_path));
-    strings.chain(descriptors).chain([path, second])
+    let about = "number of the task's mount namespace, as in /proc/PID/ns/mnt; 0 if it is not known, or if no argument is a file";
+    let number = |span: &SpanView<'_>| span.begin().uint(MOUNT_NAMESPACE);
+    let number = field(MOUNT_NAMESPACE.to_owned(), about, ComputeField::Uint(number));
+    let about = "id of this namespace, which no later one gets; 0 if it is not known";
+    let id = |span: &SpanView<'_>| span.begin().uint(MOUNT_NAMESPACE_ID);
+    let id = field(MOUNT_NAMESPACE_ID.to_owned(), about, ComputeField::Uint(id));
+    strings.chain(descriptors).chain([path, second, number, id])
 }
 
 /// Returns the string to which the argument with this name points.

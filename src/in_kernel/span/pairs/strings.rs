@@ -28,7 +28,7 @@ use crate::{
     lower::OPEN_KEY,
     paths::{
         BEGAN_WITH, FILES, Found, KEPT_PATH_BYTES, NumberIterator, PathTypes, SLOTS, STRINGS, add_file, forget_paths,
-        jump_unless, keep_files, kept_path, look_up_call, look_up_paths, make_paths, walk,
+        jump_unless, keep_files, kept_path, look_up_call, look_up_paths, make_paths, read_namespace, walk,
     },
     select::look_up_only,
     span::{
@@ -36,7 +36,8 @@ use crate::{
         system_call::{Registers, SystemCall},
     },
     strings::{
-        KernelTypes, LENGTH, RECORD, Room, end_of_record, record_bytes, write_fields, write_nothing, write_read_string,
+        KernelTypes, LENGTH, RECORD, Room, end_of_record, record_bytes, write_fields, write_namespace, write_nothing,
+        write_read_string,
     },
 };
 
@@ -131,6 +132,7 @@ impl<'a> Strings<'a> {
         jump_unless_closes(code, is_open);
         look_up_paths(code, absent);
         forget_paths(code);
+        read_namespace(code, types);
         look_up_name(code);
         code.jump_if(Condition::Equal, Register::R0, 0, absent);
         code.copy(Register::R3, Register::R0);
@@ -209,6 +211,9 @@ impl<'a> Strings<'a> {
             code.store(Size::Double, RECORD.at(at as i16 - PairLayout::BEGIN as i16), Register::R1);
         }
         write_fields(code, self.format, &self.places, None);
+        if self.types.is_some() {
+            write_namespace(code, self.format);
+        }
         code.copy(LENGTH, self.format.first_string() as i32);
         let written = code.label();
         let room = Room::new(self.format, self.types.is_some(), written);
