@@ -424,6 +424,22 @@ fn the_table_comes_after_the_output_of_the_command() {
     assert!(text.starts_with("from the program\ntotal: 1 event in "), "{text}");
 }
 
+/// The program goes on when the run has ended, so its call does too.
+#[test]
+fn a_run_that_shows_no_call_points_to_the_option_open_if_a_call_hangs() {
+    needs([Need::Tracefs, Need::Programs]);
+    let folder = tempfile::tempdir().unwrap();
+    let said_pid = folder.path().join("pid");
+    let hangs = "python3 -c 'import os; print(os.getpid(), flush=True); os.read(os.pipe()[0], 1)' >$0 2>&1 & sleep 1";
+    let program = ["sh", "-c", hangs, said_pid.to_str().unwrap()].map(str::to_owned);
+    let output = run(&["top", "syscall/name=read, min=60s/"], &program);
+    let pid: i32 = std::fs::read_to_string(&said_pid).unwrap().trim().parse().unwrap();
+    // SAFETY: kill() takes no memory.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    let hint = "fulfils `name=read, min=60s`; the option `open` adds spans that began and have not ended\n";
+    assert!(said(&output).ends_with(hint), "{}", said(&output));
+}
+
 #[test]
 fn a_misspelt_system_call_is_an_error_and_one_that_nobody_made_is_named() {
     needs([Need::Tracefs]);

@@ -171,7 +171,7 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
             && verbosity >= Verbosity::Normal
             && let Some(why) = unfulfilled(
                 &span.conditions,
-                [counts.ended(), counts.without_task()],
+                [counts.ended(), counts.without_task(), counts.open()],
                 context.selects_spans(),
                 span.at_end,
             )
@@ -187,29 +187,32 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
 }
 
 /// Returns the reason why no span was delivered, if the user limited the spans. `ended` is the number of spans that
-/// ended, and `without_task` the number of those whose task is not known. `selects_tasks` is true if spans of all tasks are
-/// made and only those of the selected tasks are delivered.
+/// ended, `without_task` the number of those whose task is not known, and `open` the number of spans that had not ended: one of
+/// them, such as a call that hangs, may be what the user looks for. `selects_tasks` is true if spans of all tasks are made and only
+/// those of the selected tasks are delivered.
 fn unfulfilled(
     conditions: &str,
-    [ended, without_task]: [u64; 2],
+    [ended, without_task, open]: [u64; 3],
     selects_tasks: bool,
     at_end: OpenAtEnd,
 ) -> Option<String> {
+    const OPEN: &str = "; the option `open` adds spans that began and have not ended";
+    let may_be_open = if open != 0 && without_task == 0 && at_end == OpenAtEnd::Counted { OPEN } else { "" };
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,
         ("", ended, true) => {
             // Spans whose task is not known may be what the user looks for. The option `open` does not add them.
             let hint = match (without_task, at_end) {
-                (0, OpenAtEnd::Counted) => "; the option `open` adds spans that began and have not ended".to_owned(),
+                (0, OpenAtEnd::Counted) => OPEN.to_owned(),
                 (0, OpenAtEnd::Delivered) => format!("; {BEGAN_BEFORE}"),
                 _ => ", as far as their tasks are known".to_owned(),
             };
             Some(format!("none of {ended} spans belongs to the selected tasks{hint}"))
         }
-        (conditions, 0, _) => Some(format!("there was no span for `{conditions}`")),
-        (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`")),
+        (conditions, 0, _) => Some(format!("there was no span for `{conditions}`{may_be_open}")),
+        (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`{may_be_open}")),
         (conditions, ended, true) => {
-            Some(format!("none of {ended} spans belongs to the selected tasks and fulfils `{conditions}`"))
+            Some(format!("none of {ended} spans belongs to the selected tasks and fulfils `{conditions}`{may_be_open}"))
         }
     }
 }
@@ -268,17 +271,30 @@ mod tests {
             (("ret < 0", 7, true), "none of 7 spans belongs to the selected tasks and fulfils `ret < 0`"),
         ];
         for ((conditions, ended, selects_tasks), expected) in rows {
-            let text = unfulfilled(conditions, [ended, 0], selects_tasks, OpenAtEnd::Counted);
+            let text = unfulfilled(conditions, [ended, 0, 0], selects_tasks, OpenAtEnd::Counted);
             assert_eq!(text.unwrap_or_default(), expected);
         }
         // Who gave `open` is not told to give it.
         let text = |of, at_end| unfulfilled("", of, true, at_end).unwrap();
-        let delivered = text([5, 0], OpenAtEnd::Delivered);
+        let delivered = text([5, 0, 0], OpenAtEnd::Delivered);
         assert_eq!(delivered, format!("none of 5 spans belongs to the selected tasks; {BEGAN_BEFORE}"));
         // The option `open` does not add spans whose task is not known.
         for at_end in [OpenAtEnd::Counted, OpenAtEnd::Delivered] {
             let expected = "none of 5 spans belongs to the selected tasks, as far as their tasks are known";
-            assert_eq!(text([5, 2], at_end), expected);
+            assert_eq!(text([5, 2, 0], at_end), expected);
+        }
+    }
+
+    #[test]
+    fn who_looks_for_calls_that_hang_is_told_of_the_option_open() {
+        let hint = "; the option `open` adds spans that began and have not ended";
+        let text = |of, at_end| unfulfilled("min=1s", of, false, at_end).unwrap();
+        assert_eq!(text([7, 0, 2], OpenAtEnd::Counted), format!("none of 7 spans fulfils `min=1s`{hint}"));
+        assert_eq!(text([0, 0, 2], OpenAtEnd::Counted), format!("there was no span for `min=1s`{hint}"));
+        for (of, at_end) in
+            [([7, 0, 0], OpenAtEnd::Counted), ([7, 0, 2], OpenAtEnd::Delivered), ([7, 1, 2], OpenAtEnd::Counted)]
+        {
+            assert_eq!(text(of, at_end), "none of 7 spans fulfils `min=1s`");
         }
     }
 }
