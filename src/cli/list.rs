@@ -6,8 +6,8 @@ use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 use perf_prof_capture::Capture;
 use perf_prof_events::{
-    derive::source::{self, SourceDefinition},
-    event::SpanFieldKind,
+    derive::source::{self, STRINGS, SourceDefinition},
+    event::{SpanField, SpanFieldKind},
     template::{access_by_key, member_python_type, python_type},
 };
 use perf_prof_format::{
@@ -77,11 +77,21 @@ struct EventRow<'a> {
     /// An example of a selector of the source, with its options.
     #[serde(skip_serializing_if = "Option::is_none")]
     example: Option<&'static str>,
+    /// The options of a source that have no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    options: Option<Vec<OptionRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<FieldRow>>,
     /// The addresses of a static probe in its file.
     #[serde(skip_serializing_if = "Option::is_none")]
     places: Option<Vec<PlaceRow>>,
+}
+
+/// An option of a source as `--json` prints it.
+#[derive(Serialize)]
+struct OptionRow {
+    name: &'static str,
+    meaning: &'static str,
 }
 
 /// A field as `--json` prints it.
@@ -107,6 +117,9 @@ struct FieldRow {
     /// A description of the value. Only members of samples have a description, because they have no C type.
     #[serde(skip_serializing_if = "Option::is_none")]
     meaning: Option<&'static str>,
+    /// The option of the source without which spans do not have the field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    option: Option<&'static str>,
 }
 
 impl List {
@@ -185,6 +198,9 @@ impl List {
         }
         if let Some(source) = definition {
             row.example = Some(source.example);
+            let option = |flag: &source::Flag| OptionRow { name: flag.name, meaning: flag.about };
+            row.options =
+                Some(source.flags.iter().map(option).collect()).filter(|options: &Vec<_>| !options.is_empty());
             row.fields = Some(FieldRow::of_source(source));
             return Ok(Some(row));
         }
@@ -206,8 +222,8 @@ impl List {
 
 impl<'a> EventRow<'a> {
     fn new(event: &'a str, kind: &'static str) -> EventRow<'a> {
-        let (system, id, about, example, fields, places) = (None, None, None, None, None, None);
-        EventRow { event, kind, system, name: event, id, about, example, fields, places }
+        let (system, id, about, example, options, fields, places) = (None, None, None, None, None, None, None);
+        EventRow { event, kind, system, name: event, id, about, example, options, fields, places }
     }
 }
 
@@ -272,11 +288,14 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
         writeln!(out, "    {about}; for example:")?;
         writeln!(out, "    -e '{example}'")?;
     }
+    for OptionRow { name, meaning } in row.options.iter().flatten() {
+        writeln!(out, "    option {name}: {meaning}")?;
+    }
     row.places.iter().flatten().try_for_each(|place| writeln!(out, "    {}", place.line()))?;
     let Some(fields) = &row.fields else { return Ok(()) };
     let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
-        let FieldRow { name, python, c_type, size, signed, meaning, access, .. } = field;
+        let FieldRow { name, python, c_type, size, signed, meaning, access, option, .. } = field;
         let number = match (signed, size) {
             (Some(true), Some(size)) => format!("s{}", size * 8),
             (Some(false), Some(size)) => format!("u{}", size * 8),
@@ -284,7 +303,8 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
         };
         let what = c_type.as_deref().or(*meaning).unwrap_or_default();
         let access = access.as_ref().map(|access| format!("  (read it as {access})")).unwrap_or_default();
-        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {what}{access}")?;
+        let option = option.map(|option| format!("  (with the option {option})")).unwrap_or_default();
+        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {what}{access}{option}")?;
     }
     Ok(())
 }
@@ -299,7 +319,7 @@ impl FieldRow {
         let (size, offset) = (Some(size), Some(field.offset));
         let signed = number.map(|number| number.signed);
         let access = access_by_key(&field.name);
-        Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None }
+        Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None, option: None }
     }
 
     fn of_static_probe(field: StaticField) -> Self {
@@ -310,7 +330,7 @@ impl FieldRow {
             Ok(name) => (Some(name), None),
             Err(why) => (None, Some(why)),
         };
-        Self { name: field.name, python, signed, size, offset: None, c_type, access: None, meaning }
+        Self { name: field.name, python, signed, size, offset: None, c_type, access: None, meaning, option: None }
     }
 
     /// Returns the fields of a source. Numbers are 64 bits wide.
@@ -325,16 +345,18 @@ impl FieldRow {
                 SpanFieldKind::Words => ("tuple", None),
             };
             let (name, size, meaning) = (name.to_owned(), signed.map(|_| 8), Some(meaning));
-            Self { name, python, signed, size, offset: None, c_type: None, access: None, meaning }
+            Self { name, python, signed, size, offset: None, c_type: None, access: None, meaning, option: None }
         };
         let duration = row("duration", SpanFieldKind::Time, "ns from its begin to its end");
         let own = source.fields.iter().map(|field| row(field.name, field.value.kind(), field.about));
-        std::iter::once(duration).chain(own).collect()
+        let of_strings =
+            |field: SpanField| FieldRow { option: Some(STRINGS), ..row(&field.name, field.kind, field.about) };
+        std::iter::once(duration).chain(own).chain(source.string_fields().map(of_strings)).collect()
     }
 
     fn of_sample(member: SampleMember) -> Self {
         let (name, python, meaning) = (member.name().to_owned(), member_python_type(member), Some(member.doc()));
-        Self { name, python, signed: None, size: None, offset: None, c_type: None, access: None, meaning }
+        Self { name, python, signed: None, size: None, offset: None, c_type: None, access: None, meaning, option: None }
     }
 }
 
@@ -381,6 +403,16 @@ mod tests {
         check(
             "nothing:*",
             expect!["error: no event of this kernel matches `nothing:*`; `perf-prof list` lists all 6 events"],
+        );
+    }
+
+    #[test]
+    fn fields_that_a_source_has_only_with_an_option_name_it() {
+        let fields = FieldRow::of_source(source::source("syscall").unwrap());
+        let option = |name: &str| fields.iter().find(|field| field.name == name).unwrap().option;
+        assert_eq!(
+            ["errno", "path", "filename_str", "mnt_ns"].map(option),
+            [None, Some("str"), Some("str"), Some("str")]
         );
     }
 

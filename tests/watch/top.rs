@@ -246,7 +246,7 @@ fn a_selector_of_futexes_leads_to_the_script_that_shows_them() {
 #[test]
 fn a_file_as_interval_leads_to_the_option_for_recordings() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("perf.data"), "").unwrap();
+    fs::write(folder.path().join("perf.data"), "").unwrap();
     let said = |command: &str, path: &str| {
         let output = perf_prof(&[command, "-i", path]).current_dir(&folder).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
@@ -257,6 +257,8 @@ fn a_file_as_interval_leads_to_the_option_for_recordings() {
         assert!(message.contains("--input perf.data reads the recording"), "{command}: {message}");
     }
     assert!(!said("top", "not-there.data").contains("reads the recording"));
+    needs([Need::Python]);
+    assert!(said("python", "perf.data").contains("--input perf.data reads the recording"));
 }
 
 /// Without an error, the counts of one recording would look like the counts of both.
@@ -433,7 +435,7 @@ fn a_run_that_shows_no_call_points_to_the_option_open_if_a_call_hangs() {
     let hangs = "python3 -c 'import os; print(os.getpid(), flush=True); os.read(os.pipe()[0], 1)' >$0 2>&1 & sleep 1";
     let program = ["sh", "-c", hangs, said_pid.to_str().unwrap()].map(str::to_owned);
     let output = run(&["top", "syscall/name=read, min=60s/"], &program);
-    let pid: i32 = std::fs::read_to_string(&said_pid).unwrap().trim().parse().unwrap();
+    let pid: i32 = fs::read_to_string(&said_pid).unwrap().trim().parse().unwrap();
     // SAFETY: kill() takes no memory.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     let hint = "fulfils `name=read, min=60s`; the option `open` adds spans that began and have not ended\n";

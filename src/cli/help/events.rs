@@ -48,11 +48,16 @@ fn of_source(source: &SourceDefinition) -> Vec<Entry> {
     let mut whole = Entry::new(Kind::Source, &name, source.about, &place);
     whole.more = vec![format!("-e '{}'", source.example)];
     let fields = source.fields.iter().map(|field| (format!("{} of {name}", field.name), field.about.to_owned()));
+    let strings = source.string_fields();
+    let strings = strings.map(|field| (format!("{} of {name}/str/", field.name), field.about.to_owned()));
     let flags = source.flags.iter().map(|flag| {
-        let text = format!("only {}: {}", flag.about.trim_start_matches("only "), flag.filter);
+        let text = match flag.filter {
+            "" => flag.about.to_owned(),
+            filter => format!("only {}: {filter}", flag.about.trim_start_matches("only ")),
+        };
         (format!("{name}/{}/", flag.name), text)
     });
-    let parts = fields.chain(flags).map(|(name, text)| Entry::new(Kind::Source, name, text, &place));
+    let parts = fields.chain(strings).chain(flags).map(|(name, text)| Entry::new(Kind::Source, name, text, &place));
     std::iter::once(whole).chain(parts).collect()
 }
 
@@ -105,6 +110,7 @@ mod tests {
         named(Kind::Source, "offcpu");
         named(Kind::Source, "waker_comm of offcpu");
         named(Kind::Source, "syscall/failed/");
+        named(Kind::Source, "path of syscall/str/");
         named(Kind::Source, "function:NAME@FILE");
     }
 

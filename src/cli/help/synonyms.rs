@@ -4,14 +4,18 @@ use super::words::stem;
 
 /// Words that users type, each with the words or phrases that are searched in addition. Commas separate words. Names
 /// that exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 82] = [
+const SYNONYMS: [(&str, &str); 83] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
     ("histogram, distribution", "hist, histogram, Log2Hist, distribution"),
     ("heatmap, heat map", "heatmap, heat map"),
     ("average, mean", "average, mean"),
-    ("container, docker, podman, kubernetes, k8s, pod, lxc, systemd, slice", "--cgroups, cgroup, container"),
+    (
+        "container, docker, podman, kubernetes, k8s, pod, lxc, systemd, slice",
+        "--cgroups, cgroup, filelife, opensnoop, container, mnt_ns",
+    ),
+    ("namespace, mount namespace, mntns, bind mount", "mnt_ns, mount namespace, namespaces"),
     ("program, binary, executable, application, app, service, daemon", "program, --pids, --exec, uprobe, function"),
     (
         "overhead, own cpu, cost of tracing, used by perf-prof",

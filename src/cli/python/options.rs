@@ -244,7 +244,7 @@ pub struct Options {
     pub symbol_cache: Option<usize>,
 
     /// Call __interval__() once in each interval of this length, for example `500` (ms), `1s` or `500ms`
-    #[arg(short, long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    #[arg(short, long, value_name = "TIME", value_parser = values::parse_interval_not_file, help_heading = "Run")]
     pub interval: Option<std::time::Duration>,
     /// Stop after N events
     #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]

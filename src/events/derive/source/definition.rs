@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use perf_prof_format::{
-    spec::{EventKind, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
-    tracefs::Filter,
+    spec::{EventKind, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, similar_names},
+    tracefs::{Filter, FilterError},
 };
 
 use super::{BegunBefore, STRINGS, UnseenBegin, field_values::FieldValues, syscall};
@@ -12,13 +12,11 @@ use crate::{
     derive::span::{
         Action, Belongs, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule,
     },
-    event::{
-        ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, SpanView,
-    },
+    event::{ComputeField, SpanField, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, SpanView},
 };
 
 /// The name of the task that a span belongs to: an option of all sources, and a field of some.
-const COMM: &str = "comm";
+pub(super) const COMM: &str = "comm";
 
 /// A built-in source, such as `offcpu`.
 #[derive(Debug)]
@@ -470,7 +468,7 @@ impl SourceDefinition {
     }
 
     /// Returns the fields that the option `str` adds; none if the source has no such option.
-    pub(crate) fn string_fields(&self) -> impl Iterator<Item = SpanField> {
+    pub fn string_fields(&self) -> impl Iterator<Item = SpanField> {
         self.has_strings().then(syscall::string_fields).into_iter().flatten()
     }
 
@@ -484,17 +482,22 @@ impl SourceDefinition {
     ) -> Result<Option<Filter>, SpanError> {
         let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
         for option in spec.options.iter().filter(|option| !self.is_name_of_task(option)) {
-            parts.extend(self.option(option)?);
+            parts.extend(self.option(option, fields)?);
         }
         if parts.is_empty() {
             return Ok(None);
         }
         let format = SpanFormat::new(("", self.name), Vec::new(), SpanPart::Begin, self.task, fields.to_vec())?;
-        let wrong = |text: &str, error| SpanError::SourceFilter {
-            filter: text.to_owned(),
-            error: Box::new(error),
-            source_name: self.name.to_owned(),
-            fields: self.field_names(),
+        let wrong = |text: &str, error| match error {
+            FilterError::Field { field } if self.has_string_field(&field) => {
+                self.needs_strings(field, format!("{text}/{STRINGS}"))
+            }
+            error => SpanError::SourceFilter {
+                filter: text.to_owned(),
+                error: Box::new(error),
+                source_name: self.name.to_owned(),
+                fields: self.field_names(),
+            },
         };
         if let Some(text) = filter {
             // Check the user's filter alone first: the message then quotes only what the user wrote.
@@ -536,11 +539,11 @@ impl SourceDefinition {
     }
 
     /// Returns whether this is the option `comm=`, and the source has no field `comm`.
-    fn is_name_of_task(&self, option: &SpanOption) -> bool {
+    pub(super) fn is_name_of_task(&self, option: &SpanOption) -> bool {
         option.name == COMM && !option.values.is_empty() && !self.has_name_of_task()
     }
 
-    fn has_name_of_task(&self) -> bool {
+    pub(super) fn has_name_of_task(&self) -> bool {
         self.fields.iter().any(|field| field.name == COMM)
     }
 
@@ -555,42 +558,4 @@ impl SourceDefinition {
         let option = if self.has_name_of_task() { "" } else { "\nan option selects tasks by their names: comm=NAME" };
         names.join(", ") + option
     }
-
-    /// Returns the filter that an option stands for; `None` if it stands for none.
-    fn option(&self, option: &SpanOption) -> Result<Option<String>, SpanError> {
-        let SpanOption { name, values } = option;
-        if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {
-            return Ok((!flag.filter.is_empty()).then(|| format!("({})", flag.filter)));
-        }
-        let field = self.fields.iter().find(|field| field.name == name).filter(|_| !values.is_empty());
-        let Some(field) = field else {
-            let flags = self.flags.iter().map(|flag| flag.name.to_owned());
-            let of_fields = self.fields.iter().map(|field| format!("{}=VALUE|VALUE", field.name));
-            let of_task = (!self.has_name_of_task()).then(|| format!("{COMM}=VALUE|VALUE"));
-            let known: Vec<String> = flags.chain(of_fields).chain(of_task).collect();
-            let names = self.flags.iter().map(|flag| flag.name).chain(self.fields.iter().map(|field| field.name));
-            let names = names.chain([COMM]);
-            let near = similar_names(name, names);
-            let known = known.join(", ");
-            return Err(SpanError::Option { source_name: self.name.to_owned(), option: name.clone(), near, known });
-        };
-        let of_value = |value: &String| match field.value.kind() {
-            SpanFieldKind::Text if is_glob(value) => Ok(format!("{name} ~ \"{value}\"")),
-            SpanFieldKind::Text => Ok(format!("{name} == \"{value}\"")),
-            _ if is_number(value) => Ok(format!("{name} == {value}")),
-            _ => Err(SpanError::OptionValue {
-                source_name: self.name.to_owned(),
-                option: name.clone(),
-                value: value.clone(),
-            }),
-        };
-        let comparisons: Vec<String> = values.iter().map(of_value).collect::<Result<_, _>>()?;
-        Ok(Some(format!("({})", comparisons.join(" || "))))
-    }
-}
-
-/// Returns whether a filter would read this text as a number.
-fn is_number(text: &str) -> bool {
-    let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16).is_ok());
-    digits.unwrap_or_else(|| text.parse::<i64>().is_ok())
 }

@@ -11,6 +11,7 @@ mod kvm_exit;
 mod lock;
 mod offcpu;
 mod oncpu;
+mod options;
 mod process;
 mod runqueue;
 mod signal;
@@ -29,9 +30,9 @@ use perf_prof_format::{
     tracefs::ARGUMENTS,
 };
 
-use self::definition::{Field, Flag, Rule};
+use self::definition::{Field, Rule};
 pub use self::{
-    definition::{Dependent, LacksPath, ProgramBits, Scope, SourceDefinition},
+    definition::{Dependent, Flag, LacksPath, ProgramBits, Scope, SourceDefinition},
     target::{Coverage, SourceTargetError, check_coverage, scope},
     unseen_begin::{BegunBefore, UnseenBegin},
 };
@@ -60,7 +61,7 @@ pub const SOURCES: &[&SourceDefinition] = &[
 ];
 
 /// The option of a source that adds the strings to which arguments of its events point.
-const STRINGS: &str = "str";
+pub const STRINGS: &str = "str";
 
 /// Returns the fields of an event that point to strings, if the span has the option `str`.
 pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {

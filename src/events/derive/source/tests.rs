@@ -167,3 +167,30 @@ fn names_of_calls_narrow_what_the_kernel_delivers() {
         assert_eq!(narrowed(selector, bits).as_deref(), filter, "{selector}");
     }
 }
+
+#[test]
+fn fields_of_the_option_str_are_options_with_it_and_an_error_names_it_without_it() {
+    let filter = |selector: &str| {
+        let spec = parse_events(selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        let source = source_of(span).unwrap().unwrap();
+        let strings = source.string_fields().filter(|_| asks_for_strings(span));
+        source.filter(
+            span,
+            spec.filter.as_deref(),
+            &source.span_fields().into_iter().chain(strings).collect::<Vec<_>>(),
+        )
+    };
+    for selector in ["syscall/str,path=*.so|*.a/", "syscall/str,mnt_ns=4026532345/", "syscall/path ~ \"/etc/*\"/str/"] {
+        assert!(filter(selector).unwrap().is_some(), "{selector}");
+    }
+    let written = [
+        ("syscall/path=*.so,failed/", "syscall/str, path=*.so/"),
+        ("syscall/mnt_ns == 7/failed/", "syscall/mnt_ns == 7/str/"),
+    ];
+    for (selector, hint) in written {
+        let error = filter(selector).unwrap_err().to_string();
+        assert!(error.contains(&format!("only with the option `str`: write `{hint}`")), "{selector}: {error}");
+    }
+    assert!(filter("syscall/paths=*.so/").unwrap_err().to_string().contains("has no option `paths`"));
+}

@@ -52,6 +52,19 @@ pub enum SpanError {
         /// The names of its fields.
         fields: String,
     },
+    /// The spans of the source have a field only with the option `str`.
+    #[error(
+        "{source_name} has `{field}` only with the option `str`: write `{source_name}/{written}/`; a recording contains it only if it \
+             was recorded with `str`"
+    )]
+    NeedsStrings {
+        /// The name of the source.
+        source_name: String,
+        /// The name of the field.
+        field: String,
+        /// What the user has to write after the name of the source.
+        written: String,
+    },
     /// The source has no such option.
     #[error("{source_name} has no option `{option}`{}\nits options: min=TIME, {known}", did_you_mean(.near))]
     Option {
