@@ -4,8 +4,9 @@ use std::{
     os::fd::{AsRawFd, RawFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use super::{
@@ -25,6 +26,15 @@ static COUNTS: [AtomicU32; CAUGHT.len()] = [const { AtomicU32::new(0) }; CAUGHT.
 /// How many end requests (see [`ASKS_TO_END`]) arrived since [`Signals::install`]. [`Signals::take_pending`] does not
 /// reset this number.
 static ASKED: AtomicU32 = AtomicU32::new(0);
+/// The last end request that the leader of the process group sent, and when it arrived, in ns of CLOCK_MONOTONIC.
+static LAST_OF_LEADER: AtomicI32 = AtomicI32::new(0);
+static LAST_TIME: AtomicU64 = AtomicU64::new(0);
+
+/// An end request that the leader of the process group sends again within this time is not a second one. `timeout` makes itself the
+/// leader, and sends its signal to the command and then to the group, with the command in it (`cleanup()` in src/timeout.c of
+/// coreutils). On a busy machine, the kernel delivers both.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
 /// The previous handler of each signal, for forked children.
 static BEFORE: [AtomicUsize; CAUGHT.len()] = [const { AtomicUsize::new(libc::SIG_DFL) }; CAUGHT.len()];
 /// The eventfd that the handler signals; -1 if no handlers are installed.
@@ -117,6 +127,7 @@ impl Signals {
         let wake = EventFd::new()?;
         COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         ASKED.store(0, Ordering::Relaxed);
+        LAST_OF_LEADER.store(0, Ordering::Relaxed);
         PENDING.store(false, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
         // If one handler cannot be installed, dropping `signals` restores the handlers that were already replaced.
@@ -124,7 +135,8 @@ impl Signals {
         for (which, signal) in CAUGHT.into_iter().enumerate() {
             // SAFETY: all zeroes is a valid sigaction: no flags, an empty mask, SIG_DFL.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-            action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+            action.sa_sigaction = handler as Handler as usize;
+            action.sa_flags = libc::SA_SIGINFO;
             // SAFETY: as above.
             let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
             // SAFETY: both outlive the call, and the handler is async-signal-safe.
@@ -262,7 +274,13 @@ impl Drop for WithoutPython {
     }
 }
 
-extern "C" fn handler(signal: i32) {
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo_t to a handler with SA_SIGINFO.
+    if ASKS_TO_END.contains(&signal) && is_same_request(signal, unsafe { &*info }) {
+        return;
+    }
     // SAFETY: the address of this thread's errno is always valid. The handler saves errno and restores it at its end,
     // because the interrupted code must find it unchanged.
     let errno = unsafe { *libc::__errno_location() };
@@ -297,6 +315,22 @@ extern "C" fn handler(signal: i32) {
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// Returns whether this is the last end request once more (see [`SAME_REQUEST`]). Async-signal-safe.
+fn is_same_request(signal: i32, info: &libc::siginfo_t) -> bool {
+    // SAFETY: a signal with this code has a sender. The other calls have no preconditions.
+    let is_of_leader = info.si_code == libc::SI_USER && unsafe { info.si_pid() == libc::getpgrp() };
+    // SAFETY: as above.
+    if !is_of_leader || unsafe { libc::getpgrp() == libc::getpid() } {
+        return false;
+    }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` outlives the call, which is async-signal-safe and cannot fail with this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let before = (LAST_OF_LEADER.swap(signal, Ordering::SeqCst), LAST_TIME.swap(now, Ordering::SeqCst));
+    before.0 == signal && now.saturating_sub(before.1) < SAME_REQUEST.as_nanos() as u64
 }
 
 /// Returns how many requests to end the process have arrived since the handlers were installed.
@@ -337,7 +371,7 @@ pub(super) unsafe fn reset_in_child() {
             let mut now: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &mut now);
             if let Some(which) = CAUGHT.iter().position(|&caught| caught == signal)
-                && now.sa_sigaction == handler as extern "C" fn(i32) as usize
+                && now.sa_sigaction == handler as Handler as usize
                 && BEFORE[which].load(Ordering::SeqCst) == libc::SIG_IGN
             {
                 let mut ignored = default;

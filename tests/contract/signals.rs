@@ -1,11 +1,13 @@
 //! Ctrl-C or SIGTERM, sent once, twice and three times; an ignored signal; the script's threads while no event happens.
 
-use std::process::Child;
+use std::process::{Child, Command};
 
 use expect_test::expect;
 
 use crate::harness::{
     machine::{Need, needs},
+    recording::Folder,
+    run::{perf_prof, stdout},
     script::{Run, check, finish, start},
     wait,
 };
@@ -108,6 +110,42 @@ fn a_third_ctrl_c_ends_the_process() {
 #[test]
 fn a_third_sigterm_ends_the_process() {
     the_third_signal_ends_the_process(libc::SIGTERM);
+}
+
+/// A program that does what `timeout` does, a bit more slowly: it makes itself the leader of a process group, and sends SIGINT to its
+/// command, which has printed a line, and then to the group. It prints the other lines.
+const TIMEOUT: &str = "
+import os, signal, subprocess, sys, time
+os.setpgid(0, 0)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+child.stdout.readline()
+child.send_signal(signal.SIGINT)
+time.sleep(0.05)
+os.killpg(0, signal.SIGINT)
+print(child.stdout.read(), end='')
+sys.exit(child.wait())
+";
+
+#[test]
+fn a_signal_that_timeout_sends_to_the_command_and_to_its_group_is_one_request() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let script = folder.path("slow.py");
+    let text = "
+import time
+def __sample__(event):
+    print('busy', flush=True)
+    time.sleep(0.3)
+    print('whole')
+def __exit__(): print('exit')
+";
+    std::fs::write(&script, text).unwrap();
+    let command = perf_prof(&["python", "-q", "-e", "sched:sched_process_exec", script.to_str().unwrap(), "--exec"]);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let output = Command::new("python3").args(["-c", TIMEOUT]).args(words).args(["true"]).output();
+    let output = output.unwrap();
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), ["whole", "exit"], "{output:?}");
 }
 
 #[test]

@@ -29,7 +29,9 @@ pub fn print_missing(stats: &Stats, context: &Context) {
 /// Returns whether spans are missing.
 pub fn are_missing(stats: &Stats) -> bool {
     let is_incomplete = |span: &SpanCounts| {
-        span.lost() + span.without_room() + span.replaced() + span.without_task() != 0 || span.incomplete().gaps() != 0
+        let dropped = span.lost() + span.without_room() + span.replaced();
+        let left_out = span.without_task() + span.begun_before() + span.begun_before_events();
+        dropped + left_out != 0 || span.incomplete().gaps() != 0
     };
     stats.spans().iter().any(|span| is_incomplete(span))
 }
