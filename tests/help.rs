@@ -236,7 +236,7 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("memory", &["alloc", "--buffer", "scripts/memleak.py", "docs/security.md#what-bounds-memory"]);
     finds("lost", &["--mmap-pages", "docs/writing-scripts.md#is-it-complete", "docs/reference.md#losses"]);
     finds("histogram", &["perf-prof hist", "docs/writing-scripts.md#histograms"]);
-    finds("container", &["--cgroups", "event.cgroup", "scripts/filelife.py", "scripts/opensnoop.py"]);
+    finds("container", &["--cgroups", "event.cgroup", "mnt_ns", "scripts/opensnoop.py"]);
     finds("cgroup", &["--cgroups", "--all-cgroups", "--for-each-cgroup", "event.cgroup"]);
     for words in ["CLOSE_WAIT", "leak connections"] {
         finds(words, &["tcp", "states", "scripts/tcplife.py"]);
